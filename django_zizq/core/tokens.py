@@ -1,0 +1,138 @@
+"""The token arithmetic: refill, debit, credit and due times, on integers.
+
+A time based pool counts *units* of token x milliseconds, so that the drip is exact: one token is
+``duration_ms`` units, the pool gains ``allocation`` units in a millisecond and is full at
+``capacity * duration_ms`` units. This is the continuous form of a token bucket; by it the starts
+in any window of length t are at most ``capacity + allocation * t / duration``.
+
+A concurrency pool has no clock: what is free is always ``allocation - in_use``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django_zizq.core.policies import BudgetPolicy
+
+
+class Wait(Enum):
+    """When a cost can be paid, where that is not an instant."""
+
+    NOW = "now"
+    ON_RELEASE = "on release"
+    NEVER = "never"
+
+
+Due = Wait | int
+"""A :class:`Wait`, or the instant in milliseconds."""
+
+
+@dataclass(slots=True)
+class Pool:
+    """The tokens of one budget at one instant.
+
+    ``duration_ms`` is None for a concurrency limit. ``level`` is in units (see the module).
+    ``in_use`` is the cost of what is in flight, whatever the strategy. ``refill`` it to *now*
+    before any other call.
+    """
+
+    allocation: int
+    capacity: int
+    duration_ms: int | None
+    level: int = 0
+    level_at: int = 0
+    in_use: int = 0
+    paused_until: int | None = None
+
+    @classmethod
+    def full(cls, policy: BudgetPolicy, *, now: int) -> Pool:
+        """Return the pool of a new budget: full."""
+        units = policy.capacity * (policy.duration_ms or 0)
+        return cls(policy.allocation, policy.capacity, policy.duration_ms, units, now)
+
+    def refill(self, *, now: int) -> None:
+        """Add what dripped in since ``level_at``, up to the capacity; end a pause that is over.
+
+        A clock that went back gives nothing, and takes nothing away: ``level_at`` stays, so the
+        same time is not credited twice. If it went back by more than a whole duration the pool
+        counts from *now* instead, so that no budget stalls for longer than one period.
+        ``level_at`` of a concurrency limit follows the clock: should it become a rate, that
+        drips from then on.
+        """
+        if self.paused_until is not None and self.paused_until <= now:
+            self.paused_until = None
+        if self.duration_ms is None:
+            self.level_at = now
+        elif now > self.level_at:
+            gained = self.allocation * (now - self.level_at)
+            self.level = min(self.capacity * self.duration_ms, self.level + gained)
+            self.level_at = now
+        elif now < self.level_at - self.duration_ms:
+            self.level_at = now
+
+    @property
+    def available(self) -> int:
+        """Whole tokens that are there, never below zero. A pause does not change it."""
+        if self.duration_ms is None:
+            return max(0, self.allocation - self.in_use)
+        return self.level // self.duration_ms
+
+    def can_pay(self, cost: int) -> bool:
+        """Say whether *cost* tokens can be debited now."""
+        if self.paused_until is not None:
+            return False
+        if self.duration_ms is None:
+            return self.allocation - self.in_use >= cost
+        return self.level >= cost * self.duration_ms
+
+    def debit(self, cost: int) -> None:
+        """Take *cost* tokens, which ``can_pay`` has said are there."""
+        if self.duration_ms is not None:
+            self.level -= cost * self.duration_ms
+        self.in_use += cost
+
+    def credit(self, cost: int) -> None:
+        """Note that a job of *cost* is no longer in flight: a concurrency limit gets it back."""
+        self.in_use -= cost
+
+    def due(self, cost: int) -> Due:
+        """Return when *cost* can be paid if nobody else draws on the pool.
+
+        Where a drip has to bring it, the instant is the first whole millisecond at which it is
+        there, so always later than the refill.
+        """
+        if cost > self.capacity:
+            return Wait.NEVER
+        paid = self._tokens_due(cost)
+        if self.paused_until is None or paid is Wait.ON_RELEASE:
+            return paid
+        return self.paused_until if isinstance(paid, Wait) else max(paid, self.paused_until)
+
+    def _tokens_due(self, cost: int) -> Due:
+        if self.duration_ms is None:
+            return Wait.NOW if self.allocation - self.in_use >= cost else Wait.ON_RELEASE
+        missing = cost * self.duration_ms - self.level
+        if missing <= 0:
+            return Wait.NOW
+        return self.level_at + -(-missing // self.allocation)
+
+    def change(self, policy: BudgetPolicy) -> None:
+        """Move the pool, refilled to now, under a new *policy*.
+
+        The tokens stay, clipped to the new capacity. The part-token earned so far stays too
+        unless the duration, its unit, changes. What a concurrency limit has free becomes the
+        level of a rate; the other way round only what is in flight counts.
+        """
+        duration_ms = policy.duration_ms
+        if duration_ms is None:
+            self.level = 0
+        elif duration_ms == self.duration_ms:
+            self.level = min(self.level, policy.capacity * duration_ms)
+        else:
+            self.level = min(self.available, policy.capacity) * duration_ms
+        self.allocation = policy.allocation
+        self.capacity = policy.capacity
+        self.duration_ms = duration_ms
