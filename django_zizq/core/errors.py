@@ -160,6 +160,17 @@ class JobNotQueued(Invalid):
         )
 
 
+class JobNotWritable(Invalid):
+    """A job's row is not saved as a whole: a dispatcher may have moved it meanwhile."""
+
+    def __init__(self, job_id: int | None) -> None:
+        self.job_id = job_id
+        super().__init__(
+            "A job is created by enqueue and changed by its own methods. Saving a row that was "
+            "read earlier would undo what a dispatcher has done since."
+        )
+
+
 class BudgetNotFound(NotFound):
     """No budget of that key exists."""
 

@@ -1,0 +1,163 @@
+"""What PostgreSQL and SQLite write differently, and nothing else.
+
+The statements of the hot path are raw SQL with the fragments of a :class:`Database` in them, so
+that each exists once. Lists travel as one parameter (an array, or JSON), never as a run of
+placeholders, so a statement's text does not depend on how many rows it is about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import Error, InterfaceError, OperationalError, connections
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from psycopg import Cursor as ServerCursor
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def to_ms(instant: datetime) -> int:
+    """Return *instant* in whole milliseconds since the epoch."""
+    aware = timezone.make_aware(instant) if timezone.is_naive(instant) else instant
+    return (aware - _EPOCH) // _MILLISECOND
+
+
+def from_ms(instant: int) -> datetime:
+    """Return the datetime of *instant*, aware or naive as ``USE_TZ`` says."""
+    aware = _EPOCH + instant * _MILLISECOND
+    return aware if settings.USE_TZ else timezone.make_naive(aware)
+
+
+def is_lock_timeout(error: Error) -> bool:
+    """Say whether a statement failed because a lock was not to be had in time."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"
+
+
+def is_outage(error: Error) -> bool:
+    """Say whether trying again later may help: the database is away, locked or restarting."""
+    if isinstance(error, InterfaceError):
+        return True
+    code = getattr(error.__cause__, "sqlite_errorname", None)
+    missing = code is not None and code.startswith("SQLITE_ERROR")
+    return isinstance(error, OperationalError) and not missing
+
+
+class Database:
+    """One connection of the calling thread, and how its database writes things.
+
+    With *prepares* the server keeps its statements prepared (PostgreSQL), for a connection that
+    runs the same few over and over: half of the time of a statement here was its planning.
+    ``wait``, ``skip`` and ``key_share`` are the locking clauses; where a database has none
+    (SQLite locks as a whole, from BEGIN IMMEDIATE on) they are empty.
+    """
+
+    def __init__(self, using: str, *, prepares: bool = False) -> None:
+        self.using = using
+        self.connection = connections[using]
+        self.is_postgresql = self.connection.vendor == "postgresql"
+        self._prepares = prepares and self.is_postgresql
+        rows_lock = self.connection.features.has_select_for_no_key_update
+        self.wait = "FOR NO KEY UPDATE" if rows_lock else ""
+        self.skip = "FOR NO KEY UPDATE SKIP LOCKED" if rows_lock else ""
+        self.key_share = "FOR KEY SHARE" if rows_lock else ""
+        self.exclusive = "FOR UPDATE" if rows_lock else ""
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        with self._run(sql, parameters) as cursor:
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            return rows
+
+    def execute(self, sql: str, *parameters: Any) -> int:
+        """Run a statement and return how many rows it changed."""
+        with self._run(sql, parameters) as cursor:
+            changed: int = cursor.rowcount
+            return changed
+
+    @contextmanager
+    def _run(self, sql: str, parameters: tuple[Any, ...]) -> Iterator[Any]:
+        connection = self.connection
+        if self._prepares and not connection.queries_logged:
+            connection.ensure_connection()
+            driver = connection.connection
+            driver.prepare_threshold = 0  # Django's None forbids preparing
+            with connection.wrap_database_errors, ServerCursor(driver) as cursor:
+                yield cursor.execute(sql, parameters)
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(sql, parameters)
+                yield cursor
+
+    def among(self, column: str, kind: str = "bigint") -> str:
+        """Return the condition that *column* is in the list given as one parameter."""
+        if self.is_postgresql:
+            return f"{column} = ANY(%s::{kind}[])"
+        return f"{column} IN (SELECT value FROM json_each(%s))"
+
+    def listed(self, values: Iterable[int | str]) -> Any:
+        """Return *values* as the parameter of :meth:`among`."""
+        return list(values) if self.is_postgresql else json.dumps(list(values))
+
+    def records(self, columns: Mapping[str, str]) -> str:
+        """Return the FROM item ``r`` over a list of records given as one parameter.
+
+        *columns* maps each name to its type, one of ``bigint``, ``text``, ``jsonb`` and
+        ``timestamptz``. On SQLite, which has no such types, values keep their JSON ones.
+        """
+        if self.is_postgresql:
+            typed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+            return f"ROWS FROM (json_to_recordset(%s::json) AS ({typed})) AS r"
+        picked = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in columns)
+        return f"(SELECT {picked} FROM json_each(%s) ORDER BY key) AS r"
+
+    def recorded(self, records: Sequence[Mapping[str, Any]]) -> str:
+        """Return *records* as the parameter of :meth:`records`."""
+        return json.dumps(records, default=self._as_text)
+
+    def json_values(self) -> str:
+        """Return the FROM item ``r`` over JSON texts given as one parameter, as ``r.value``."""
+        if self.is_postgresql:
+            return "(SELECT value::jsonb FROM json_array_elements(%s::json)) AS r"
+        return "(SELECT value FROM json_each(%s) ORDER BY key) AS r"
+
+    def json_texts(self, texts: Sequence[str]) -> str:
+        """Return *texts* as the parameter of :meth:`json_values`."""
+        return f"[{','.join(texts)}]" if self.is_postgresql else json.dumps(texts)
+
+    def _as_text(self, value: Any) -> str:
+        if isinstance(value, datetime):
+            return str(self.instant(value))
+        raise TypeError(f"{value!r} cannot be part of a record.")
+
+    def instant(self, value: datetime | None) -> Any:
+        """Return *value* as the parameter of a timestamp column."""
+        return self.connection.ops.adapt_datetimefield_value(value)
+
+    def read_ms(self, value: datetime | str | None) -> int | None:
+        """Return a timestamp that a query gave in milliseconds."""
+        if value is None:
+            return None
+        instant = parse_datetime(value) if isinstance(value, str) else value
+        if instant is None:
+            raise ValueError(f"The database gave {value!r} where a timestamp belongs.")
+        # SQLite keeps them naive: in UTC, or in local time where USE_TZ is off.
+        if settings.USE_TZ and timezone.is_naive(instant):
+            instant = instant.replace(tzinfo=UTC)
+        return to_ms(instant)
+
+    def clock(self) -> datetime:
+        """Return the database's time, to the millisecond (SQLite: the process's).
+
+        Never ``now()``, which on PostgreSQL is the start of the transaction.
+        """
+        if not self.is_postgresql:
+            return from_ms(to_ms(timezone.now()))
+        ((instant,),) = self.rows("SELECT clock_timestamp()")
+        return from_ms(to_ms(instant))

@@ -1,0 +1,232 @@
+"""The jobs.
+
+Statuses change through guarded updates only (``dispatch`` and ``transitions``); the constraints
+tie each status to the timestamps that go with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+from django.db import models, router
+from django.db.models import Q
+
+from django_zizq.core.errors import JobNotWritable
+from django_zizq.core.lifecycle import QUEUED, TERMINAL, JobStatus, UniqueWhile
+from django_zizq.core.names import MAX_LENGTH
+from django_zizq.core.options import MAX_PRIORITY
+from django_zizq.core.policies import Binding, as_bindings
+from django_zizq.dialect import Database
+from django_zizq.models.binding_rows import replace_bindings
+from django_zizq.models.worker import Worker
+from django_zizq.transitions import delete_jobs
+
+KEY_HELD = (
+    Q(unique_while="queued", claim=0)
+    | Q(unique_while="active", status__in=("scheduled", "ready", "in_flight"))
+    | Q(unique_while="exists")
+)
+"""When a job keeps its unique key for itself. A claim of 0 means it was never dispatched."""
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    """Jobs, selected by status and budget; every method composes with any filter."""
+
+    _db: str | None
+
+    def queued(self) -> Self:
+        """Select what is scheduled or ready."""
+        return self.filter(status__in=QUEUED)
+
+    def scheduled(self) -> Self:
+        """Select what is to be ready later."""
+        return self.filter(status=JobStatus.SCHEDULED)
+
+    def ready(self) -> Self:
+        """Select what may be dispatched, parked jobs included."""
+        return self.filter(status=JobStatus.READY)
+
+    def in_flight(self) -> Self:
+        """Select what a worker is running."""
+        return self.filter(status=JobStatus.IN_FLIGHT)
+
+    def finished(self) -> Self:
+        """Select what is completed or dead."""
+        return self.filter(status__in=TERMINAL)
+
+    def budgets_key(self, *keys: str) -> Self:
+        """Select the jobs bound to any of the budgets *keys*; no key selects nothing."""
+        if not keys:
+            return self.none()
+        binding: Any = self.model._meta.get_field("bindings").related_model
+        return self.filter(pk__in=binding.objects.filter(key__in=keys).values("job_id"))
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete the jobs, whatever their status, all or none.
+
+        Tokens of those in flight come back; their late acknowledgements are refused. Locks jobs
+        in the order of their ids, in batches of 1000, and a handful of statements for each.
+        """
+        using = self._db or router.db_for_write(self.model)
+        ids = list(self.order_by("pk").values_list("pk", flat=True))
+        deleted = delete_jobs(Database(using), ids)
+        self._result_cache = None
+        return deleted, {self.model._meta.label: deleted}
+
+    def bulk_create(self, *args: Any, **kwargs: Any) -> list[Job]:
+        """Refuse, with ``JobNotWritable``: jobs are enqueued."""
+        raise JobNotWritable(None)
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+
+class Job(models.Model):
+    """A job: what to run, when, and how it went."""
+
+    Status = JobStatus
+
+    type = models.CharField(max_length=MAX_LENGTH)
+    queue = models.CharField(max_length=MAX_LENGTH)
+    payload = models.JSONField()
+    priority = models.PositiveIntegerField()
+    status = models.CharField(
+        max_length=16,
+        choices=[(status.value, status.value.replace("_", " ")) for status in JobStatus],
+    )
+    lane = models.BigIntegerField(editable=False)
+    ready_at = models.DateTimeField()
+    parked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    attempts = models.PositiveIntegerField(default=0)
+    losses = models.PositiveIntegerField(default=0)
+    retry_limit = models.PositiveIntegerField(null=True, blank=True)
+    backoff = models.JSONField(null=True, blank=True)
+    retention = models.JSONField(null=True, blank=True)
+    unique_key = models.CharField(max_length=MAX_LENGTH, null=True, blank=True)  # noqa: DJ001
+    unique_while = models.CharField(  # noqa: DJ001 - null is "not unique", as for the key
+        max_length=8,
+        null=True,
+        blank=True,
+        choices=[(scope.value, scope.value) for scope in UniqueWhile],
+    )
+    claim = models.BigIntegerField(default=0, editable=False)
+    worker = models.ForeignKey(
+        Worker,
+        on_delete=models.DO_NOTHING,
+        related_name="jobs",
+        null=True,
+        blank=True,
+        db_constraint=False,
+        db_index=False,
+    )
+    created_at = models.DateTimeField()
+    dequeued_at = models.DateTimeField(null=True, blank=True)
+    completed_at = models.DateTimeField(null=True, blank=True)
+    failed_at = models.DateTimeField(null=True, blank=True)
+    purge_at = models.DateTimeField(null=True, blank=True)
+    result = models.JSONField(null=True, blank=True)
+
+    is_duplicate: bool = False
+    """True on what an enqueue returned when a unique job of that key was already there."""
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("priority", "id")
+        indexes = (
+            models.Index(
+                fields=("lane", "priority", "id"),
+                condition=Q(status="ready"),
+                name="zizq_ready_by_lane",
+            ),
+            models.Index(
+                fields=("ready_at",), condition=Q(status="scheduled"), name="zizq_scheduled_due"
+            ),
+            models.Index(
+                fields=("worker",), condition=Q(status="in_flight"), name="zizq_in_flight_worker"
+            ),
+            models.Index(
+                fields=("purge_at",), condition=Q(purge_at__isnull=False), name="zizq_purge_due"
+            ),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("unique_key",), condition=KEY_HELD, name="zizq_unique_key_is_held_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=[status.value for status in JobStatus]),
+                name="zizq_status_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(priority__lte=MAX_PRIORITY), name="zizq_priority_in_range"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="in_flight")
+                | Q(dequeued_at__isnull=False, worker__isnull=False),
+                name="zizq_in_flight_has_dequeued_at",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="in_flight") | Q(worker__isnull=True),
+                name="zizq_only_in_flight_has_worker",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="completed", completed_at__isnull=False)
+                | (~Q(status="completed") & Q(completed_at__isnull=True)),
+                name="zizq_completed_has_completed_at",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="dead") | Q(failed_at__isnull=False),
+                name="zizq_dead_has_failed_at",
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=("completed", "dead"), purge_at__isnull=False)
+                | (~Q(status__in=("completed", "dead")) & Q(purge_at__isnull=True)),
+                name="zizq_finished_has_purge_at",
+            ),
+            models.CheckConstraint(
+                condition=Q(unique_key__isnull=True, unique_while__isnull=True)
+                | Q(unique_key__isnull=False, unique_while__isnull=False),
+                name="zizq_unique_key_has_scope",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.type} #{self.pk}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse, with ``JobNotWritable``: the row belongs to the dispatchers."""
+        raise JobNotWritable(self.pk)
+
+    @property
+    def budgets(self) -> list[Binding]:
+        """The budgets it draws on with their costs, in order. One query, unless prefetched."""
+        rows = sorted(self.bindings.all(), key=lambda row: row.position)
+        return [Binding(row.key, row.cost) for row in rows]
+
+    def replace_budgets(self, budgets: Iterable[Binding | str]) -> Job:
+        """Bind the job to these budgets and no others, and return it as it now stands.
+
+        For scheduled and ready jobs. Raises ``JobNotQueued`` for others, ``JobNotFound``,
+        ``UnknownBudget``, ``CostExceedsCapacity`` and ``InvalidBinding``; then nothing changes.
+        Asking for what is already so changes nothing. A job that may run now wakes the dispatchers.
+        """
+        db = Database(router.db_for_write(Job, instance=self))
+        replace_bindings(db, self.pk, as_bindings(budgets), now=db.clock())
+        self.refresh_from_db(using=db.using)
+        return self
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it completed or is dead."""
+        return self.status in TERMINAL
+
+    def delete(
+        self, using: str | None = None, keep_parents: bool = False
+    ) -> tuple[int, dict[str, int]]:
+        """Delete the job whatever its status; the tokens of one in flight come back at once."""
+        db = Database(using or router.db_for_write(Job, instance=self))
+        assert self.pk is not None
+        deleted = delete_jobs(db, [self.pk])
+        self.pk = None
+        return deleted, {self._meta.label: deleted}
