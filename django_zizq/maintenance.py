@@ -1,0 +1,216 @@
+"""The standing duties, short functions of *now*, each safe to run in every dispatcher at once.
+
+They lock the rows they are about and skip what somebody else has locked, except that taking the
+jobs of a lost worker back waits for budgets in the common order (see ``transitions``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from django_zizq.conf import settings
+from django_zizq.core.backoff import Retention
+from django_zizq.dialect import Database, from_ms, to_ms
+from django_zizq.outcomes import Claimed, Ended, HandBack, Lost, Outcome, move_of
+from django_zizq.transitions import Settled, bindings_of, delete_rows, settle
+from django_zizq.wakeup import wake_dispatchers
+
+logger = logging.getLogger("django_zizq")
+
+PROMOTE_BATCH: Final = 1000
+
+
+def promote(db: Database, *, now: datetime) -> int:
+    """Make scheduled jobs that are due ready, the earliest first; return how many, at most 1000."""
+    due = (
+        "SELECT id FROM django_zizq_job WHERE status = 'scheduled' AND ready_at <= %s "
+        f"ORDER BY ready_at LIMIT {PROMOTE_BATCH} {db.skip}"
+    )
+    return db.execute(
+        f"UPDATE django_zizq_job SET status = 'ready' WHERE id IN ({due})", db.instant(now)
+    )
+
+
+def register_worker(
+    db: Database, name: str, *, queues: list[str], threads: int, now: datetime
+) -> int:
+    """Add the row of a dispatcher that starts, and return its id."""
+    ((worker_id,),) = db.rows(
+        "INSERT INTO django_zizq_worker (name, queues, threads, started_at, heartbeat_at) "
+        "VALUES (%s, %s, %s, %s, %s) RETURNING id",
+        name[:255],
+        json.dumps(queues),
+        threads,
+        db.instant(now),
+        db.instant(now),
+    )
+    return int(worker_id)
+
+
+def beat(db: Database, worker_id: int, *, now: datetime) -> bool:
+    """Show that a dispatcher is alive; False where it was taken for lost."""
+    return bool(
+        db.execute(
+            "UPDATE django_zizq_worker SET heartbeat_at = %s WHERE id = %s",
+            db.instant(now),
+            worker_id,
+        )
+    )
+
+
+def retire_worker(db: Database, worker_id: int) -> None:
+    """Remove the row of a dispatcher that stops and holds no job."""
+    db.execute("DELETE FROM django_zizq_worker WHERE id = %s", worker_id)
+
+
+def rescue(db: Database, *, now: datetime) -> int:
+    """Take the jobs of lost workers back and return how many.
+
+    Lost is who has not shown a heartbeat for the timeout. The worker's row goes in the same
+    transaction as its jobs: a pass holds that row FOR KEY SHARE, so a dispatcher that wakes up
+    late either still has its row and its claims, or neither.
+    """
+    rescued = 0
+    for worker_id, name in _lost_workers(db, now):
+        with transaction.atomic(using=db.using):
+            lock = f"{db.exclusive} SKIP LOCKED" if db.exclusive else ""
+            still = db.rows(
+                f"SELECT id FROM django_zizq_worker WHERE id = %s AND heartbeat_at < %s {lock}",
+                worker_id,
+                _deadline(db, now),
+            )
+            if not still:
+                continue
+            settled = _end_jobs_of(db, worker_id, Lost(name), now=now)
+            retire_worker(db, worker_id)
+        rescued += len(settled.moved)
+        logger.warning("%s is lost; %s jobs were taken back", name, len(settled.moved))
+    return rescued
+
+
+def hand_back(db: Database, worker_id: int, held: Collection[int], *, now: datetime) -> int:
+    """Return to ready what is in flight under this worker but is not among those it holds.
+
+    For a claim whose answer was lost with the connection. Returns how many.
+    """
+    with transaction.atomic(using=db.using):
+        settled = _end_jobs_of(db, worker_id, HandBack(), except_for=held, now=now)
+    return len(settled.moved)
+
+
+def purge(db: Database, *, now: datetime) -> int:
+    """Delete one batch of finished jobs past their retention; return how many."""
+    with transaction.atomic(using=db.using):
+        lock = f"{db.exclusive} SKIP LOCKED" if db.exclusive else ""
+        due = db.rows(
+            "SELECT id FROM django_zizq_job WHERE purge_at <= %s "
+            f"ORDER BY purge_at LIMIT %s {lock}",
+            db.instant(now),
+            settings().purge_batch,
+        )
+        delete_rows(db, [id for (id,) in due])
+    return len(due)
+
+
+_IN_FLIGHT_COSTS = """
+    SELECT binding.budget_id, CAST(sum(binding.cost) AS bigint)
+      FROM django_zizq_job AS job
+      JOIN django_zizq_binding AS binding ON binding.job_id = job.id
+     WHERE job.status = 'in_flight'
+     GROUP BY binding.budget_id
+"""
+
+
+def audit(db: Database) -> dict[str, tuple[int, int]]:
+    """Compare every budget's ``in_use`` with what is in flight, and repair what differs.
+
+    Returns the wrong and the right number by key. Budgets that look wrong are locked, one by
+    one, and counted again before anything is said: what a running pass changes is no error.
+    """
+    counted = dict(db.rows(_IN_FLIGHT_COSTS))
+    suspects = [
+        id
+        for id, in_use in db.rows("SELECT id, in_use FROM django_zizq_budget ORDER BY id")
+        if in_use != counted.get(id, 0)
+    ]
+    repaired = {}
+    for id in suspects:
+        with transaction.atomic(using=db.using):
+            rows = db.rows(
+                f"SELECT key, in_use FROM django_zizq_budget WHERE id = %s {db.wait}", id
+            )
+            right = dict(db.rows(_IN_FLIGHT_COSTS)).get(id, 0)
+            for key, in_use in rows:
+                if in_use == right:
+                    continue
+                db.execute("UPDATE django_zizq_budget SET in_use = %s WHERE id = %s", right, id)
+                wake_dispatchers(db)
+                repaired[key] = (in_use, right)
+                logger.error(
+                    "budget '%s' had in_use %s but %s is in flight; repaired. "
+                    "This is a bug, or somebody edited rows by hand.",
+                    key,
+                    in_use,
+                    right,
+                )
+    return repaired
+
+
+def _lost_workers(db: Database, now: datetime) -> list[tuple[int, str]]:
+    rows = db.rows(
+        "SELECT id, name FROM django_zizq_worker WHERE heartbeat_at < %s ORDER BY id",
+        _deadline(db, now),
+    )
+    return [(id, name) for id, name in rows]
+
+
+def _deadline(db: Database, now: datetime) -> Any:
+    return db.instant(now - settings().heartbeat_timeout)
+
+
+def _end_jobs_of(
+    db: Database,
+    worker_id: int,
+    outcome: Outcome,
+    *,
+    except_for: Collection[int] = (),
+    now: datetime,
+) -> Settled:
+    rows = db.rows(
+        "SELECT id, claim, type, queue, attempts, losses, retention, dequeued_at "
+        "FROM django_zizq_job WHERE worker_id = %s AND status = 'in_flight' "
+        f"ORDER BY id {db.wait}",
+        worker_id,
+    )
+    rows = [row for row in rows if row[0] not in except_for]
+    bindings = bindings_of(db, [row[0] for row in rows]) if rows else {}
+    ended = [
+        Ended(
+            Claimed(
+                id=id,
+                claim=claim,
+                type=type,
+                queue=queue,
+                payload=None,
+                attempts=attempts,
+                losses=losses,
+                retry_limit=None,
+                backoff=None,
+                retention=None if retention is None else Retention.from_json(json.loads(retention)),
+                bindings=bindings.get(id, ()),
+                dequeued_at=from_ms(db.read_ms(dequeued_at) or 0),
+            ),
+            outcome,
+        )
+        for id, claim, type, queue, attempts, losses, retention, dequeued_at in rows
+    ]
+    settled = settle(db, [move_of(one, now=to_ms(now)) for one in ended])
+    if settled.moved:
+        wake_dispatchers(db)
+    return settled

@@ -1,0 +1,164 @@
+"""How a job that was run ended, and what its row becomes for that."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django_zizq.conf import settings
+from django_zizq.core.backoff import Backoff, Retention
+from django_zizq.core.lifecycle import JobStatus
+from django_zizq.core.verdicts import after_failure
+from django_zizq.dialect import from_ms, to_ms
+from django_zizq.transitions import Bindings, JobFailure, Move
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(slots=True, frozen=True)
+class Claimed:
+    """A job in flight, as plain values: all that running and settling it needs."""
+
+    id: int
+    claim: int
+    type: str
+    queue: str
+    payload: Any
+    attempts: int
+    losses: int
+    retry_limit: int | None
+    backoff: Backoff | None
+    retention: Retention | None
+    bindings: Bindings
+    dequeued_at: datetime
+
+
+@dataclass(slots=True, frozen=True)
+class Success:
+    """The handler returned; *result* is its value as JSON text, None for None."""
+
+    result: str | None = None
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Failure:
+    """The handler raised. *killed* and the retry times are what it asked for, if anything."""
+
+    error_type: str
+    message: str
+    traceback: str = ""
+    killed: bool = False
+    retry_at: datetime | None = None
+    retry_delay: timedelta | None = None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether the handler asked for what follows, with ``Retry`` or ``Kill``."""
+        return self.error_type.startswith("django_zizq.core.verdicts.")
+
+
+@dataclass(slots=True, frozen=True)
+class HandBack:
+    """The job was not finished and goes back to ready; not a failure."""
+
+
+@dataclass(slots=True, frozen=True)
+class Lost:
+    """The worker is lost; after ``MAX_LOST`` such losses the job is dead."""
+
+    worker: str
+
+
+Outcome = Success | Failure | HandBack | Lost
+
+
+@dataclass(slots=True, frozen=True)
+class Ended:
+    """A job and how it ended."""
+
+    job: Claimed
+    outcome: Outcome
+
+
+def move_of(ended: Ended, *, now: int) -> Move:
+    """Return the way out of in flight of *ended* at *now*, in milliseconds."""
+    job, outcome = ended.job, ended.outcome
+    move = Move(
+        job_id=job.id,
+        claim=job.claim,
+        bindings=job.bindings,
+        status=JobStatus.READY,
+        attempts=job.attempts,
+        losses=job.losses,
+    )
+    match outcome:
+        case Success(result):
+            move.status = JobStatus.COMPLETED
+            move.completed_at = from_ms(now)
+            move.result = result
+            _keep_for(move, _retention(job).completed, now)
+        case Failure():
+            _fail(move, job, outcome, now)
+        case Lost(worker):
+            move.losses += 1
+            if move.losses >= settings().max_lost:
+                message = f"{worker} was lost while it ran the job, the {move.losses}. loss."
+                move.failure = _record(job, "WorkerLost", message, "", now)
+                _bury(move, job, now)
+    return move
+
+
+def _fail(move: Move, job: Claimed, failure: Failure, now: int) -> None:
+    move.attempts += 1
+    move.failed_at = from_ms(now)
+    move.failure = _record(job, failure.error_type, failure.message, failure.traceback, now)
+    verdict = after_failure(
+        attempts=move.attempts,
+        retry_limit=settings().retry_limit if job.retry_limit is None else job.retry_limit,
+        backoff=job.backoff or settings().backoff,
+        chance=random.random(),
+        killed=failure.killed,
+        retry_at=_retry_at(failure, now),
+        now=now,
+    )
+    if verdict.retry_at is None:
+        _bury(move, job, now)
+    else:
+        move.status = verdict.status
+        move.ready_at = from_ms(verdict.retry_at)
+
+
+def _bury(move: Move, job: Claimed, now: int) -> None:
+    move.status = JobStatus.DEAD
+    move.failed_at = from_ms(now)
+    _keep_for(move, _retention(job).dead, now)
+
+
+def _keep_for(move: Move, kept: timedelta, now: int) -> None:
+    move.purge_at = from_ms(now + kept // _MILLISECOND)
+    move.delete = not kept
+
+
+def _record(job: Claimed, error_type: str, message: str, traceback: str, now: int) -> JobFailure:
+    return JobFailure(
+        attempt=job.attempts + 1,
+        error_type=error_type,
+        message=message,
+        traceback=traceback,
+        started_at=job.dequeued_at,
+        failed_at=from_ms(now),
+    )
+
+
+def _retry_at(failure: Failure, now: int) -> int | None:
+    if failure.retry_at is not None:
+        return to_ms(failure.retry_at)
+    if failure.retry_delay is not None:
+        return now + failure.retry_delay // _MILLISECOND
+    return None
+
+
+def _retention(job: Claimed) -> Retention:
+    return job.retention or settings().retention
