@@ -1,0 +1,67 @@
+"""What the commands show: log lines, and progress on a terminal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.db import OperationalError, ProgrammingError, connections
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from django_zizq.models import Job
+
+_LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
+
+
+def configure_logging(verbosity: int, stream: Any) -> None:
+    """Print the log of django_zizq, unless the site's LOGGING setting takes care of it."""
+    logger = logging.getLogger("django_zizq")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        logger.addHandler(handler)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(_LEVELS[verbosity])
+
+
+@contextmanager
+def tables_required(using: str) -> Iterator[None]:
+    """Turn the database errors of an app that was not migrated into a ``CommandError``."""
+    try:
+        yield
+    except (ProgrammingError, OperationalError) as error:
+        if Job._meta.db_table in connections[using].introspection.table_names():
+            raise
+        raise CommandError(
+            f"The tables of django_zizq are missing in the database '{using}': "
+            "run 'manage.py migrate' first."
+        ) from error
+
+
+@contextmanager
+def progress_bar(stream: Any, *, shown: bool) -> Iterator[Callable[[int], None] | None]:
+    """Show how many of the ready jobs are done, where *stream* is a terminal; else nothing.
+
+    Yields the function to call with the number so far, or None.
+    """
+    if not shown or not stream.isatty():
+        yield None
+        return
+    columns = (
+        TextColumn("jobs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(file=stream)) as progress:
+        task = progress.add_task("jobs", total=Job.objects.ready().count())
+
+        def show(done: int) -> None:
+            total = progress.tasks[0].total or 0
+            progress.update(task, completed=done, total=max(total, done))
+
+        yield show

@@ -1,0 +1,60 @@
+"""The handler threads of a dispatcher: they run what they are given and report how it ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from django.db import close_old_connections, connections
+
+from django_zizq.execution import run
+from django_zizq.outcomes import Claimed, Ended
+
+
+class Crew:
+    """A fixed number of threads that call *report* with every job that ended.
+
+    They are daemons: a handler that never returns cannot keep the process from ending.
+    """
+
+    def __init__(self, size: int, report: Callable[[Ended], None]) -> None:
+        self._size = size
+        self._report = report
+        self._work: SimpleQueue[Claimed | None] = SimpleQueue()
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number in range(self._size):
+            name = f"zizq-handler-{number + 1}"
+            threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def give(self, job: Claimed) -> None:
+        """Let the next free thread run *job*."""
+        self._work.put(job)
+
+    def take_back(self) -> list[Claimed]:
+        """Return the jobs that no thread has begun, which now none will."""
+        untouched: list[Claimed] = []
+        while True:
+            try:
+                job = self._work.get_nowait()
+            except Empty:
+                return untouched
+            if job is not None:
+                untouched.append(job)
+
+    def dismiss(self) -> None:
+        """Let each thread end once it has run what it was given."""
+        for _ in range(self._size):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        try:
+            while (job := self._work.get()) is not None:
+                close_old_connections()
+                outcome = run(job)
+                close_old_connections()
+                self._report(Ended(job, outcome))
+        finally:
+            connections.close_all()

@@ -1,0 +1,80 @@
+"""Running one job: call its handler, and turn whatever it does into an outcome."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from asgiref.sync import async_to_sync
+
+from django_zizq.core.errors import InvalidJob
+from django_zizq.core.options import encode_json
+from django_zizq.core.verdicts import Kill, Retry
+from django_zizq.outcomes import Claimed, Failure, Outcome, Success
+from django_zizq.registry import job_type
+
+logger = logging.getLogger("django_zizq")
+
+MESSAGE_LENGTH: Final = 10_000
+TRACEBACK_LENGTH: Final = 50_000
+
+
+def is_handled(type: str) -> bool:
+    """Say whether a handler of that type is registered here."""
+    return job_type(type) is not None
+
+
+def run(job: Claimed) -> Outcome:
+    """Call the handler of *job*, which is registered, and return how that ended.
+
+    Never raises: whatever the handler raises, ``SystemExit`` included, is the job's failure. A
+    coroutine is awaited in an event loop of its own.
+    """
+    handler = job_type(job.type)
+    assert handler is not None
+    try:
+        value = handler.call(job.payload)
+        if inspect.isawaitable(value):
+            value = async_to_sync(_settle)(value)
+    except BaseException as error:  # noqa: BLE001 - a handler must not end its worker
+        return _failure(error)
+    return Success(_result(job, value))
+
+
+async def _settle(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _result(job: Claimed, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        return encode_json(value, field="result")
+    except InvalidJob as error:
+        logger.warning("%s #%s completed, but its result is not kept: %s", job.type, job.id, error)
+        return None
+
+
+def _failure(error: BaseException) -> Failure:
+    text = "".join(traceback.format_exception(error))
+    kind = type(error)
+    name = kind.__qualname__
+    return Failure(
+        error_type=_storable(
+            name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
+        ),
+        message=_storable(str(error), MESSAGE_LENGTH),
+        traceback=_storable(text, TRACEBACK_LENGTH, keep_end=True),
+        killed=isinstance(error, Kill),
+        retry_at=error.at if isinstance(error, Retry) else None,
+        retry_delay=error.delay if isinstance(error, Retry) else None,
+    )
+
+
+def _storable(text: str, length: int, *, keep_end: bool = False) -> str:
+    """Return *text* cut to *length*, without what a text column cannot hold."""
+    cut = text[-length:] if keep_end else text[:length]
+    return cut.encode(errors="backslashreplace").decode().replace("\0", "\\x00")[: 2 * length]
