@@ -121,7 +121,7 @@ def find_binaries() -> Path:
 def _own_folder() -> Iterator[Path]:
     for leftover in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         owner = leftover.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not _is_running(int(owner)):
+        if owner.isdecimal() and not is_running(int(owner)):
             shutil.rmtree(leftover, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
     try:
@@ -130,7 +130,7 @@ def _own_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

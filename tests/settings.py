@@ -16,7 +16,7 @@ from typing import Any
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from tests.postgres import temporary_server
+from tests.postgres import is_running, temporary_server
 
 
 def _database_url() -> str:
@@ -36,10 +36,18 @@ def _database_url() -> str:
             )
 
 
+def _sweep_files_of_killed_runs() -> None:
+    for file in Path(tempfile.gettempdir()).glob("zizq-test-*.sqlite3*"):
+        pid = file.name.removeprefix("zizq-test-").partition(".")[0]
+        if pid.isdigit() and not is_running(int(pid)):
+            file.unlink(missing_ok=True)
+
+
 def _database(url: str) -> dict[str, Any]:
     database: dict[str, Any] = {**dj_database_url.parse(url)}
     if database["ENGINE"] == "django.db.backends.sqlite3":
         # A file, so that threads and other processes can share it.
+        _sweep_files_of_killed_runs()
         file = f"{tempfile.gettempdir()}/zizq-test-{os.getpid()}.sqlite3"
         database["TEST"] = {"NAME": file}
         database["OPTIONS"] = {
