@@ -66,7 +66,7 @@ def _failure(error: BaseException) -> Failure:
         error_type=_storable(
             name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
         ),
-        message=_storable(str(error), MESSAGE_LENGTH),
+        message=_storable(_message(error), MESSAGE_LENGTH),
         traceback=_storable(text, TRACEBACK_LENGTH, keep_end=True),
         killed=isinstance(error, Kill),
         retry_at=error.at if isinstance(error, Retry) else None,
@@ -74,7 +74,14 @@ def _failure(error: BaseException) -> Failure:
     )
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the words of an exception are the handler's code as well
+        return "its message could not be shown"
+
+
 def _storable(text: str, length: int, *, keep_end: bool = False) -> str:
     """Return *text* cut to *length*, without what a text column cannot hold."""
     cut = text[-length:] if keep_end else text[:length]
-    return cut.encode(errors="backslashreplace").decode().replace("\0", "\\x00")[: 2 * length]
+    return cut.encode(errors="backslashreplace").decode().replace("\0", "\\x00")[:length]

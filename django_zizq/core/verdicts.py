@@ -15,12 +15,15 @@ class Retry(Exception):
 
     State *at*, or *delay* counted from the failure; with neither the job's backoff decides. The
     retry limit does not apply where a time is given. Raises ``InvalidJob``, which then is the
-    job's failure, for a delay that is negative or over a hundred years.
+    job's failure, for a time that is no datetime and a delay that is negative or over a hundred
+    years.
     """
 
     def __init__(self, *, at: datetime | None = None, delay: timedelta | None = None) -> None:
         if at is not None and delay is not None:
             raise InvalidJob("retry", "state either at or delay, not both.")
+        if at is not None and not isinstance(at, datetime):
+            raise InvalidJob("at", f"must be a datetime, not {at!r}.")
         check_delay("delay", delay)
         self.at = at
         self.delay = delay
