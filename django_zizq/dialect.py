@@ -21,6 +21,8 @@ from psycopg import Cursor as ServerCursor
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_CUT_OFF: Final = frozenset({"25P03", "25P04"})
+"""The server's timeouts for transactions that idle or last too long: internal errors, it says."""
 
 
 def to_ms(instant: datetime) -> int:
@@ -35,6 +37,11 @@ def from_ms(instant: int) -> datetime:
     return aware if settings.USE_TZ else timezone.make_naive(aware)
 
 
+def milliseconds_of(timeout: timedelta) -> int:
+    """Return *timeout* as PostgreSQL's settings take it, which count to 2**31 - 1."""
+    return min(timeout // _MILLISECOND, 2**31 - 1)
+
+
 def is_lock_timeout(error: Error) -> bool:
     """Say whether a statement failed because a lock was not to be had in time."""
     return getattr(error.__cause__, "sqlstate", None) == "55P03"
@@ -42,7 +49,8 @@ def is_lock_timeout(error: Error) -> bool:
 
 def is_outage(error: Error) -> bool:
     """Say whether trying again later may help: the database is away, locked or restarting."""
-    if isinstance(error, InterfaceError):
+    timed_out = getattr(error.__cause__, "sqlstate", None) in _CUT_OFF
+    if timed_out or isinstance(error, InterfaceError):
         return True
     code = getattr(error.__cause__, "sqlite_errorname", None)
     missing = code is not None and code.startswith("SQLITE_ERROR")
@@ -151,6 +159,12 @@ class Database:
         if settings.USE_TZ and timezone.is_naive(instant):
             instant = instant.replace(tzinfo=UTC)
         return to_ms(instant)
+
+    def end_if_frozen(self, timeout: timedelta) -> None:
+        """Let the server end the current transaction where this process falls silent so long."""
+        if self.is_postgresql:
+            setting = "set_config('idle_in_transaction_session_timeout', %s, true)"
+            self.rows(f"SELECT {setting}", str(milliseconds_of(timeout)))
 
     def clock(self) -> datetime:
         """Return the database's time, to the millisecond (SQLite: the process's).

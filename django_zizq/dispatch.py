@@ -17,17 +17,18 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
 
 from django_zizq import lanes, pools
+from django_zizq.conf import settings
 from django_zizq.core.admission import Admission, Candidate, admit
 from django_zizq.core.backoff import Backoff, Retention
 from django_zizq.core.errors import ZizqError
 from django_zizq.core.tokens import Pool
-from django_zizq.dialect import Database, from_ms, to_ms
+from django_zizq.dialect import Database, from_ms, milliseconds_of, to_ms
 from django_zizq.maintenance import PROMOTE_BATCH, promote
 from django_zizq.outcomes import Claimed, Ended, move_of
 from django_zizq.transitions import Bindings, Move, Settled, bindings_of, settle
@@ -87,12 +88,15 @@ class Pass:
 # overestimates the lateral queries by 10^3, spends 330 ms compiling for 8 ms of work. Every
 # statement of a pass is about rows that an index finds: without the others off, a table whose
 # statistics lag behind is read whole, so that a pass would grow with what is parked or finished.
+# A process that freezes within a pass has its worker's row locked: its transaction is ended when it
+# is taken for lost, or its jobs could not be.
 _BEGIN = """
     WITH alive AS (SELECT id FROM django_zizq_worker WHERE id = %s FOR KEY SHARE)
     SELECT clock_timestamp(), (SELECT id FROM alive),
            (SELECT ready_at FROM django_zizq_job WHERE status = 'scheduled'
              ORDER BY ready_at LIMIT 1),
            set_config('lock_timeout', %s, true), set_config('jit', 'off', true),
+           set_config('idle_in_transaction_session_timeout', %s, true),
            set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
            set_config('enable_mergejoin', 'off', true)
 """
@@ -131,7 +135,10 @@ def run_pass(
 def _begin(db: Database, request: Request, *, wait: bool, now: datetime | None) -> Pass:
     if db.is_postgresql:
         timeout = str(LOCK_TIMEOUT_MS if wait else 0)
-        ((clock, worker, next_ready, *_),) = db.rows(_BEGIN, request.worker_id, timeout)
+        # A test that states the time may be looked at in a debugger for as long as it takes.
+        frozen = settings().heartbeat_timeout if now is None else timedelta(0)
+        idle = str(milliseconds_of(frozen))
+        ((clock, worker, next_ready, *_),) = db.rows(_BEGIN, request.worker_id, timeout, idle)
     else:
         clock, worker = db.clock(), db.rows(_WORKER, request.worker_id)
         next_ready = next((at for (at,) in db.rows(_NEXT_READY)), None)

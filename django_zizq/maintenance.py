@@ -74,11 +74,13 @@ def rescue(db: Database, *, now: datetime) -> int:
 
     Lost is who has not shown a heartbeat for the timeout. The worker's row goes in the same
     transaction as its jobs: a pass holds that row FOR KEY SHARE, so a dispatcher that wakes up
-    late either still has its row and its claims, or neither.
+    late either still has its row and its claims, or neither. (On PostgreSQL a process that freezes
+    within a transaction of ours is cut off after the same timeout; on SQLite it locks the file.)
     """
     rescued = 0
     for worker_id, name in _lost_workers(db, now):
         with transaction.atomic(using=db.using):
+            db.end_if_frozen(settings().heartbeat_timeout)
             lock = f"{db.exclusive} SKIP LOCKED" if db.exclusive else ""
             still = db.rows(
                 f"SELECT id FROM django_zizq_worker WHERE id = %s AND heartbeat_at < %s {lock}",
