@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
+from typing import Final
 
 from django.db import Error
 
@@ -31,6 +32,9 @@ from django_zizq.pacing import STALE_SECONDS, Pace
 from django_zizq.wakeup import Listener
 
 logger = logging.getLogger("django_zizq")
+
+
+_ONE_SIGNAL_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class Dispatcher:
         self._crew = Crew(options.threads, self._inbox.put)
         self._keeper = Keeper(options.using, self._lose_worker)
         self._stopping = self._stop_at_once = self._worker_lost = False
+        self._stopped_at = 0.0
         self._waits_for_locks = True
         self._moving_at = time.monotonic()
         self._unhandled: set[str] = set()
@@ -84,9 +89,14 @@ class Dispatcher:
         """Claim no more, and end when running jobs have, or at the end of the grace.
 
         Called once more it ends at once. Unfinished jobs are handed back. For signal handlers.
+        Two calls in quick succession are one: Ctrl-C, and managers of processes, signal a whole
+        group, to which the parent of several dispatchers then passes the signal on.
         """
-        self._stop_at_once = self._stopping
-        self._stopping = True
+        now = time.monotonic()
+        if not self._stopping:
+            self._stopping, self._stopped_at = True, now
+        elif now - self._stopped_at > _ONE_SIGNAL_SECONDS:
+            self._stop_at_once = True
         self.wake()
 
     def run(self) -> Journal:
