@@ -28,13 +28,19 @@ PROMOTE_BATCH: Final = 1000
 
 def promote(db: Database, *, now: datetime) -> int:
     """Make scheduled jobs that are due ready, the earliest first; return how many, at most 1000."""
-    due = (
-        "SELECT id FROM django_zizq_job WHERE status = 'scheduled' AND ready_at <= %s "
-        f"ORDER BY ready_at LIMIT {PROMOTE_BATCH} {db.skip}"
-    )
-    return db.execute(
-        f"UPDATE django_zizq_job SET status = 'ready' WHERE id IN ({due})", db.instant(now)
-    )
+    with transaction.atomic(using=db.using):
+        # Apart from the update: as a subquery of it the limited SELECT may run more than once.
+        due = db.rows(
+            "SELECT id FROM django_zizq_job WHERE status = 'scheduled' AND ready_at <= %s "
+            f"ORDER BY ready_at LIMIT {PROMOTE_BATCH} {db.skip}",
+            db.instant(now),
+        )
+        if due:
+            db.execute(
+                f"UPDATE django_zizq_job SET status = 'ready' WHERE {db.among('id')}",
+                db.listed(id for (id,) in due),
+            )
+    return len(due)
 
 
 def register_worker(
