@@ -38,7 +38,8 @@ class Ran:
 class JobRunner:
     """Run what is due in a test, and move time for it.
 
-    Time starts at the database's and only moves when told to::
+    Time is the database's plus what it was advanced by. It stands still during a run, so that as
+    many jobs start as the budgets allow at one instant, however long that takes::
 
         runner = JobRunner()
         runner.run()                        # whatever may run now
@@ -49,10 +50,11 @@ class JobRunner:
     def __init__(self, *, using: str | None = None) -> None:
         self._db = Database(using or router.db_for_write(Job))
         self._ahead = timedelta(0)
+        self._looked_at: datetime | None = None
 
     @property
     def now(self) -> datetime:
-        """The time jobs are run at: the database's, and what it was advanced by."""
+        """The database's time and what it was advanced by."""
         return self._db.clock() + self._ahead
 
     def advance(self, by: timedelta) -> None:
@@ -60,6 +62,7 @@ class JobRunner:
         if by < timedelta(0):
             raise ValueError(f"Time cannot be advanced by {by!r}.")
         self._ahead += by
+        self._looked_at = None
 
     def run(self, *, queues: list[str] | None = None, raise_failures: bool = True) -> list[Ran]:
         """Run every job that is due and whose budgets can pay, in the order of dispatch.
@@ -70,11 +73,12 @@ class JobRunner:
         Raises ``RuntimeError`` after 10 000 jobs, for those that enqueue each other for ever.
         """
         ran: list[Ran] = []
+        now = self._looked_at = self.now
         worker = self._register()
         try:
             ended: tuple[Ended, ...] = ()
             while True:
-                result = self._pass(worker, slots=1, queues=queues, ended=ended)
+                result = self._pass(worker, slots=1, queues=queues, ended=ended, now=now)
                 if not (result.claimed or result.again):
                     break
                 ended = tuple(self._run(job) for job in result.claimed)
@@ -86,7 +90,7 @@ class JobRunner:
                         f"More than {MOST_RUNS} jobs ran; do they enqueue each other?"
                     )
         finally:
-            maintenance.hand_back(self._db, worker, (), now=self.now)
+            maintenance.hand_back(self._db, worker, (), now=now)
             maintenance.retire_worker(self._db, worker)
         if raise_failures:
             _raise_failures(ran)
@@ -128,7 +132,10 @@ class JobRunner:
         return found
 
     def assert_parked(self, job: Job, *, on: str | None = None) -> None:
-        """Assert that *job* is ready but held back by its budgets, by *on* where it is stated."""
+        """Assert that *job* is ready but held back by its budgets, by *on* where it is stated.
+
+        As of the last run, or of now where time was advanced since.
+        """
         job = self._jobs().get(pk=job.pk)
         keys = self._parked_on(job)
         if keys is None:
@@ -144,7 +151,8 @@ class JobRunner:
             parked: dict[int, tuple[int, ...]] = {}
             worker, result = self._register(), None
             while result is None or result.again:
-                result = self._pass(worker, slots=_EVERYTHING)
+                now = self._looked_at or self.now
+                result = self._pass(worker, slots=_EVERYTHING, now=now)
                 parked |= result.parked
             lanes = dict(self._jobs().filter(pk__in=parked).values_list("lane", "pk"))
             still_ready = self._jobs().ready().filter(pk=job.pk).exists()
@@ -167,6 +175,7 @@ class JobRunner:
         slots: int,
         queues: list[str] | None = None,
         ended: tuple[Ended, ...] = (),
+        now: datetime,
     ) -> Pass:
         request = Request(
             worker_id=worker,
@@ -175,7 +184,7 @@ class JobRunner:
             handles=is_handled,
             ended=ended,
         )
-        return run_pass(self._db, request, now=self.now)
+        return run_pass(self._db, request, now=now)
 
     def _run(self, job: Claimed) -> Ended:
         with transaction.atomic(using=self._db.using):

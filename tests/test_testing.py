@@ -82,7 +82,15 @@ def test_only_the_queues_asked_for_are_run(runner: JobRunner) -> None:
     assert seen == ["mail"]
 
 
-def test_time_moves_only_when_it_is_advanced(runner: JobRunner) -> None:
+def test_time_stands_still_during_a_run(runner: JobRunner) -> None:
+    """One token drips in each millisecond, and two dozen jobs take longer than that."""
+    Budget.objects.create_budget("fast", BudgetPolicy(1, TimeBased(timedelta(milliseconds=1))))
+    note.using(budgets=["fast"]).enqueue_many([{"word": "a"}] * 24)
+    assert len(runner.run()) == 1
+    runner.assert_parked(Job.objects.ready().latest("pk"), on="fast")
+
+
+def test_tokens_drip_in_as_time_is_advanced(runner: JobRunner) -> None:
     Budget.objects.create_budget("emails", BudgetPolicy(60, TimeBased(timedelta(hours=1), burst=1)))
     for word in ("a", "b", "c"):
         note.using(budgets=["emails"]).enqueue(word=word)
