@@ -17,8 +17,11 @@ from django_zizq.models import Job
 _LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 
 
-def configure_logging(verbosity: int, stream: Any) -> None:
-    """Print the log of django_zizq, unless the site's LOGGING setting takes care of it."""
+def configure_logging(verbosity: int, stream: Any = None) -> None:
+    """Print the log of django_zizq, unless the site's LOGGING setting takes care of it.
+
+    To the standard error where no *stream* is given.
+    """
     logger = logging.getLogger("django_zizq")
     if not logger.hasHandlers():
         handler = logging.StreamHandler(stream)

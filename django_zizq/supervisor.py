@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import pickle
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.sharedctypes import Synchronized
 from types import FrameType
@@ -43,13 +44,20 @@ def run_here(options: Options, *, progress: Progress | None = None) -> Journal:
             signal.signal(number, handler)
 
 
-def run_processes(options: Options, count: int, *, progress: Progress | None = None) -> int:
+def run_processes(
+    options: Options,
+    count: int,
+    *,
+    prepare: Callable[[], None],
+    progress: Progress | None = None,
+) -> int:
     """Run *count* dispatchers in processes of their own; return the exit code for this one.
 
+    Each calls *prepare*, which is pickled, when Django is set up: it starts without a log.
     SIGTERM and SIGINT are passed on to them. One that crashes is replaced, unless it was to end by
     itself; then its failure is the result. They also stop when this process is gone.
     """
-    crowd = _Crowd(options, count, progress)
+    crowd = _Crowd(options, count, prepare, progress)
     before = _handle_signals(lambda *_: crowd.stop())
     try:
         return crowd.run()
@@ -62,6 +70,7 @@ def run_processes(options: Options, count: int, *, progress: Progress | None = N
 class _Crowd:
     options: Options
     count: int
+    prepare: Callable[[], None]
     progress: Progress | None
     stopping: bool = False
     failed: bool = False
@@ -81,7 +90,7 @@ class _Crowd:
         if self.stopping:  # asked while they were being started
             self.stop()
         while self.processes:
-            time.sleep(_LOOK_SECONDS)
+            connection.wait([one.sentinel for one in self.processes], _LOOK_SECONDS)
             self._show()
             for process in [one for one in self.processes if not one.is_alive()]:
                 self._bury(process, context)
@@ -89,7 +98,7 @@ class _Crowd:
 
     def _start(self, context: Any) -> SpawnProcess:
         process: SpawnProcess = context.Process(
-            target=_run_child, args=(self.options, self.settled)
+            target=_run_child, args=(self.options, self.settled, pickle.dumps(self.prepare))
         )
         process.start()
         return process
@@ -104,17 +113,20 @@ class _Crowd:
         ends_by_itself = self.options.once or self.options.until_idle
         if not self.stopping and not ends_by_itself:
             logger.error("a dispatcher ended with code %s; starting another", process.exitcode)
-            time.sleep(_RESTART_SECONDS)
+            connection.wait([one.sentinel for one in self.processes], _RESTART_SECONDS)
             self.failed = False
-            self.processes.append(self._start(context))
+            if not self.stopping:
+                self.processes.append(self._start(context))
 
     def _show(self) -> None:
         if self.progress is not None:
             self.progress(self.settled.value)
 
 
-def _run_child(options: Options, settled: Synchronized[int]) -> None:
+def _run_child(options: Options, settled: Synchronized[int], prepare: bytes) -> None:
     django.setup()
+    # Only now, as unpickling it may import models.
+    pickle.loads(prepare)()
     seen = 0
 
     def show(total: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -49,6 +50,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         configure_logging(options["verbosity"], self.stderr)
+        self.stdout.ending = ""  # else every step of the progress bar is a line of its own
         chosen = Options(
             using=router.db_for_write(Job),
             queues=options["queue"],
@@ -65,8 +67,11 @@ class Command(BaseCommand):
         ):
             if options["processes"] == 1:
                 run_here(chosen, progress=progress)
-            elif code := run_processes(chosen, options["processes"], progress=progress):
-                raise SystemExit(code)
+                return
+            prepare = partial(configure_logging, options["verbosity"])
+            code = run_processes(chosen, options["processes"], prepare=prepare, progress=progress)
+        if code:
+            raise SystemExit(code)
 
 
 def _queues(text: str) -> frozenset[str]:
