@@ -126,8 +126,8 @@ def fetch(db: Database, limits: Mapping[int, int]) -> list[Ready]:
         one = _FROM_LANE.format(
             columns=columns, lane="wanted.lane", limit="wanted.size", skip=db.skip
         )
-        sizes = list(limits.values())
-        rows = db.rows(_FROM_LANES.format(from_lane=one), list(limits), sizes)
+        sql = _FROM_LANES.format(from_lane=one)
+        rows = db.rows(sql, db.listed(limits), db.listed(limits.values()))
     else:
         one = _FROM_LANE.format(columns=columns, lane="%s", limit="%s", skip=db.skip)
         for lane, size in limits.items():

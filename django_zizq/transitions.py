@@ -91,10 +91,11 @@ _MOVE_COLUMNS = {
     "result": "text",
 }
 
-# The records, in id order, drive a lookup by primary key, so rows are locked in that order. A
-# worker is set on what is in flight and on nothing else (a constraint says so); naming the status
-# instead lets the planner take the partial index of everything in flight, dead entries and all:
-# 2.5 ms for 64 jobs instead of 0.8.
+# The records, in id order, are to drive a lookup by primary key, so that rows are locked in that
+# order. A worker is set on what is in flight and on nothing else (a constraint says so). Naming the
+# status instead lets the planner take the partial index of everything in flight, dead entries and
+# all; naming the bare column, on few of the rows, lets it read the whole table through its key:
+# 5.2 ms of the server's time for 64 jobs among 6 400 rows, against 1.6.
 _MOVE = """
     UPDATE django_zizq_job AS job
        SET status = r.status, attempts = r.attempts, losses = r.losses,
@@ -104,7 +105,8 @@ _MOVE = """
            completed_at = r.completed_at, failed_at = COALESCE(r.failed_at, job.failed_at),
            purge_at = r.purge_at, result = {result}
       FROM {records}
-     WHERE job.id = r.job_id AND job.claim = r.job_claim AND job.worker_id IS NOT NULL
+     WHERE job.id = r.job_id AND job.claim = r.job_claim
+       AND (job.worker_id + 0) IS NOT NULL
     RETURNING id
 """
 

@@ -136,6 +136,25 @@ def test_case_209_no_statement_of_a_pass_reads_more_jobs_than_heads_and_what_it_
         assert read * scan["Actual Loops"] <= 10, scan
 
 
+@pytest.mark.postgresql
+@pytest.mark.parametrize("others", [500, 6_000, 12_000])
+def test_settling_a_batch_reads_no_other_job(site: Site, others: int) -> None:
+    """However few jobs there are in all: the planner then likes to read the table whole."""
+    site.enqueue_many(others, delay=timedelta(days=1))
+    site.enqueue_many(64)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    ran = site.dispatch(64).claimed
+    assert len(ran) == 64
+    plans = Plans()
+    with connection.execute_wrapper(plans):
+        settled = site.dispatch(ended=[Ended(job, Success()) for job in ran]).settled
+    assert len(settled.moved) == 64
+    for scan in (scan for plan in plans.found for scan in scans_of_jobs(plan[0]["Plan"])):
+        read = scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)
+        assert read * scan["Actual Loops"] <= 64, scan
+
+
 @pytest.mark.sqlite
 def test_case_209_every_statement_of_a_pass_finds_its_jobs_by_an_index(heap: Site) -> None:
     steps = "\n".join(plans_of_a_pass(heap))
