@@ -1,0 +1,1 @@
+"""What the queue costs, each figure beside the bound that plain SQL sets in the same run."""

@@ -1,0 +1,108 @@
+"""The table of what was measured, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import django
+import psycopg
+from django.db import connections
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Mark, Measure, Unit
+
+WIDTH = 100
+_VERDICTS = {True: "[green]met[/]", False: "[bold red]missed[/]", None: ""}
+
+
+def surroundings() -> dict[str, Any]:
+    """Return what the figures depend on: the machine, the versions and the server's durability."""
+    with connections["server"].cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('server_version'), current_setting('fsync'), "
+            "current_setting('synchronous_commit'), current_setting('shared_buffers')"
+        )
+        version, fsync, synchronous_commit, shared_buffers = cursor.fetchone()
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": platform.platform(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "django": django.get_version(),
+        "psycopg": f"{psycopg.__version__} ({psycopg.pq.__impl__})",
+        "postgresql": version,
+        "fsync": fsync,
+        "synchronous_commit": synchronous_commit,
+        "shared_buffers": shared_buffers,
+    }
+
+
+def show(measures: Sequence[Measure], about: dict[str, Any]) -> None:
+    """Print the table, *WIDTH* columns wide."""
+    console = Console(width=WIDTH, highlight=False)
+    table = Table(width=WIDTH, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("measure", ratio=1)
+    for heading in ("figure", "bound", "ratio", "mark"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    group = None
+    for measure in measures:
+        if measure.group != group:
+            group = measure.group
+            table.add_section()
+            table.add_row(f"[bold]{group}[/]")
+        table.add_row(
+            f"  {measure.name}",
+            _amount(measure.figure, measure.unit),
+            _bound(measure),
+            _ratio(measure.ratio, measure.unit),
+            _mark(measure.mark, measure.unit),
+            _VERDICTS[measure.passed],
+        )
+    console.print(table)
+    console.print(", ".join(f"{name} {value}" for name, value in about.items()), style="dim")
+
+
+def write(path: Path, measures: Sequence[Measure], about: dict[str, Any]) -> None:
+    """Write everything, every round's figures included."""
+    content = {"about": about, "measures": [measure.as_json() for measure in measures]}
+    path.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _amount(value: float, unit: Unit) -> str:
+    digits = 2 if unit is Unit.TIME else 0
+    text = f"{value:,.{digits}f}".replace(",", " ")
+    return f"{text}/s" if unit is Unit.RATE else f"{text} {unit}"
+
+
+def _bound(measure: Measure) -> str:
+    if measure.bound is None:
+        return ""
+    return f"{measure.bound_name} {_amount(measure.bound, measure.unit)}"
+
+
+def _ratio(value: float | None, unit: Unit) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1%}".replace("%", " %") if unit is Unit.RATE else f"{value:.2f} x"
+
+
+def _mark(mark: Mark | None, unit: Unit) -> str:
+    if mark is None:
+        return ""
+    sign = ">=" if mark.at_least else "<="
+    if mark.of_figure:
+        return f"{sign} {mark.limit:g} {unit}"
+    return (
+        f"{sign} {mark.limit:.0%}".replace("%", " %")
+        if unit is Unit.RATE
+        else (f"{sign} {mark.limit:g} x")
+    )
