@@ -12,8 +12,9 @@ from benchmarks.figures import Mark, Measure, Unit
 from benchmarks.jobs import CONCURRENCY, RATE, SECOND_RATE
 from benchmarks.progress import say
 from django_zizq import Binding
-from django_zizq.dispatcher import Dispatcher, Options
+from django_zizq.dispatcher import Dispatcher
 from django_zizq.journal import Journal
+from django_zizq.options import Options
 
 UNBOUND_OF_RAW = Mark(0.15, at_least=True)
 BOUND_OF_UNBOUND = Mark(0.60, at_least=True)

@@ -57,8 +57,9 @@ def _watch(count: int) -> tuple[float, float]:
 def main(count: int) -> None:
     """Dispatch *count* jobs, having printed the memory held before that."""
     django.setup()
-    from django_zizq.dispatcher import Dispatcher, Options
+    from django_zizq.dispatcher import Dispatcher
     from django_zizq.journal import Journal
+    from django_zizq.options import Options
 
     print(psutil.Process().memory_info().rss, flush=True)
     stopped = False

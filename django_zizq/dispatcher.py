@@ -12,8 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -27,6 +25,7 @@ from django_zizq.dispatch import Pass, Request, WorkerGone, run_pass
 from django_zizq.execution import is_handled
 from django_zizq.journal import Journal
 from django_zizq.keeper import Keeper
+from django_zizq.options import Options
 from django_zizq.outcomes import Claimed, Ended, HandBack
 from django_zizq.pacing import STALE_SECONDS, Pace
 from django_zizq.wakeup import Listener
@@ -35,24 +34,6 @@ logger = logging.getLogger("django_zizq")
 
 
 _ONE_SIGNAL_SECONDS: Final = 0.3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What one dispatcher is to do; None leaves a field to the site's settings.
-
-    *queues* None serves all. *until_idle* ends it when nothing is left that could run; *once*
-    after one pass and the jobs that one claimed.
-    """
-
-    using: str
-    queues: frozenset[str] | None = None
-    threads: int = 8
-    prefetch: int | None = None
-    poll_interval: timedelta | None = None
-    grace: timedelta | None = None
-    until_idle: bool = False
-    once: bool = False
 
 
 class Dispatcher:
@@ -310,6 +291,7 @@ class Dispatcher:
             if self._held and not self._ended:
                 self._sleep(max(0.0, min(self._pace.poll, deadline - time.monotonic())))
         try:
+            self._hand_back_unheld()
             maintenance.retire_worker(self._db, self._keeper.worker_id)
         except Error as error:
             logger.warning("the worker's row could not be removed: %s", error)

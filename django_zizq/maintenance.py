@@ -1,7 +1,7 @@
 """The standing duties, short functions of *now*, each safe to run in every dispatcher at once.
 
-They lock the rows they are about and skip what somebody else has locked, except that taking the
-jobs of a lost worker back waits for budgets in the common order (see ``transitions``).
+They lock the rows they are about and skip what somebody else has locked: a dispatcher that waited
+here would show no heartbeat meanwhile, and be taken for lost itself.
 """
 
 from __future__ import annotations
@@ -75,12 +75,18 @@ def retire_worker(db: Database, worker_id: int) -> None:
     db.execute("DELETE FROM django_zizq_worker WHERE id = %s", worker_id)
 
 
+_IN_FLIGHT_OF = """
+    SELECT id FROM django_zizq_job WHERE worker_id = %s AND status = 'in_flight' LIMIT 1
+"""
+
+
 def rescue(db: Database, *, now: datetime) -> int:
     """Take the jobs of lost workers back and return how many.
 
     Lost is who has not shown a heartbeat for the timeout. The worker's row goes in the same
-    transaction as its jobs: a pass holds that row FOR KEY SHARE, so a dispatcher that wakes up
-    late either still has its row and its claims, or neither. (On PostgreSQL a process that freezes
+    transaction as the last of its jobs: a pass holds that row FOR KEY SHARE, so a dispatcher that
+    wakes up late claims nothing without it. Jobs that somebody has locked, or the budgets of
+    which, are left for the next call. (On PostgreSQL a process that freezes
     within a transaction of ours is cut off after the same timeout; on SQLite it locks the file.)
     """
     rescued = 0
@@ -95,10 +101,13 @@ def rescue(db: Database, *, now: datetime) -> int:
             )
             if not still:
                 continue
-            settled = _end_jobs_of(db, worker_id, Lost(name), now=now)
-            retire_worker(db, worker_id)
+            settled = _end_jobs_of(db, worker_id, Lost(name), wait=False, now=now)
+            left = db.rows(_IN_FLIGHT_OF, worker_id)
+            if not left:
+                retire_worker(db, worker_id)
         rescued += len(settled.moved)
-        logger.warning("%s is lost; %s jobs were taken back", name, len(settled.moved))
+        if settled.moved or not left:
+            logger.warning("%s is lost; %s jobs were taken back", name, len(settled.moved))
     return rescued
 
 
@@ -139,7 +148,8 @@ def audit(db: Database) -> dict[str, tuple[int, int]]:
     """Compare every budget's ``in_use`` with what is in flight, and repair what differs.
 
     Returns the wrong and the right number by key. Budgets that look wrong are locked, one by
-    one, and counted again before anything is said: what a running pass changes is no error.
+    one, and counted again before anything is said: what a running pass changes is no error. One
+    that somebody else has locked is left for the next audit.
     """
     counted = dict(db.rows(_IN_FLIGHT_COSTS))
     suspects = [
@@ -151,7 +161,7 @@ def audit(db: Database) -> dict[str, tuple[int, int]]:
     for id in suspects:
         with transaction.atomic(using=db.using):
             rows = db.rows(
-                f"SELECT key, in_use FROM django_zizq_budget WHERE id = %s {db.wait}", id
+                f"SELECT key, in_use FROM django_zizq_budget WHERE id = %s {db.skip}", id
             )
             right = dict(db.rows(_IN_FLIGHT_COSTS)).get(id, 0)
             for key, in_use in rows:
@@ -188,12 +198,13 @@ def _end_jobs_of(
     outcome: Outcome,
     *,
     except_for: Collection[int] = (),
+    wait: bool = True,
     now: datetime,
 ) -> Settled:
     rows = db.rows(
         "SELECT id, claim, type, queue, attempts, losses, retention, dequeued_at "
         "FROM django_zizq_job WHERE worker_id = %s AND status = 'in_flight' "
-        f"ORDER BY id {db.wait}",
+        f"ORDER BY id {db.wait if wait else db.skip}",
         worker_id,
     )
     rows = [row for row in rows if row[0] not in except_for]
@@ -218,7 +229,7 @@ def _end_jobs_of(
         )
         for id, claim, type, queue, attempts, losses, retention, dequeued_at in rows
     ]
-    settled = settle(db, [move_of(one, now=to_ms(now)) for one in ended])
+    settled = settle(db, [move_of(one, now=to_ms(now)) for one in ended], wait=wait)
     if settled.moved:
         wake_dispatchers(db)
     return settled

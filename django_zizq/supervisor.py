@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import django
 
-from django_zizq.dispatcher import Dispatcher, Options
+from django_zizq.dispatcher import Dispatcher
 from django_zizq.journal import Journal
+from django_zizq.options import Options
 
 logger = logging.getLogger("django_zizq")
 

@@ -149,3 +149,21 @@ def test_a_restart_grants_no_fresh_burst(
         assert start >= place * 1000
     assert Counter(records.started()) == Counter(range(9))
     assert_in_use_is_exact()
+
+
+def test_several_processes_drain_the_queue_and_end(
+    start_dispatcher: StartDispatcher, records: Records
+) -> None:
+    limit("stripe", 2)
+    for n in range(40):
+        budgets = ["stripe"] if n % 2 else []
+        enqueue("test.work", payload={"n": n, "ms": 10}, budgets=budgets)
+
+    dispatcher = start_dispatcher("--processes", "2", "--threads", "2", "--until-idle")
+    assert dispatcher.ends() == 0
+
+    assert statuses() == {"completed": 40}
+    assert Counter(records.started()) == Counter(range(40))
+    assert peak(run for run in records.runs() if run.n % 2) <= 2
+    assert in_use("stripe") == 0
+    assert Worker.objects.count() == 0

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from django_zizq import Binding, enqueue
-from django_zizq.models import Job, JobError, Worker
+from django_zizq.models import Budget, Job, JobError, Worker
 from tests.concurrency.conftest import Records, StartDispatcher
 from tests.concurrency.processes import DispatcherProcess
 from tests.concurrency.stored import (
@@ -21,7 +21,7 @@ from tests.concurrency.stored import (
     wait_for_statuses,
     wait_for_workers,
 )
-from tests.concurrency.waiting import wait_until
+from tests.concurrency.waiting import stays_false, wait_until
 
 INTERVAL_S: Final = 0.4
 TIMEOUT_S: Final = 2.0
@@ -183,3 +183,35 @@ def test_a_live_dispatcher_keeps_a_job_that_takes_longer_than_the_timeout(
     assert job.completed_at
     assert job.dequeued_at
     assert job.completed_at - job.dequeued_at >= timedelta(seconds=TIMEOUT_S * 2)
+
+
+@pytest.mark.postgresql
+def test_a_rescue_that_meets_a_lock_costs_the_rescuer_no_heartbeat(
+    start_dispatcher: StartDispatcher, records: Records
+) -> None:
+    """Somebody's open transaction has the budget of a lost job; those who look after it live on."""
+    limit("locked", 1)
+    enqueue("test.hold", queue="a", payload={"n": 1}, budgets=["locked"])
+    victim = start_dispatcher("--queue", "a", **QUICK_TO_NOTICE)
+    records.wait_for_starts(1)
+    job = enqueue("test.hold", queue="b", payload={"n": 2})
+    for _ in range(2):
+        start_dispatcher("--queue", "b", **QUICK_TO_NOTICE)
+    records.wait_for_starts(2)
+    wait_for_workers(3)
+
+    with transaction.atomic():
+        Budget.objects.select_for_update().get(key="locked")
+        victim.kill()
+        stays_false(
+            lambda: len(records.runs(2)) > 1,
+            "a live dispatcher was taken for lost",
+            seconds=TIMEOUT_S * 4,
+        )
+        assert Worker.objects.count() == 3
+    wait_until(lambda: Worker.objects.count() == 2, "the dead one is found lost")
+    assert in_use("locked") == 0
+    records.open_gate()
+    wait_for_statuses(ready=1, completed=1)
+    job.refresh_from_db()
+    assert (job.losses, job.claim) == (0, 1)

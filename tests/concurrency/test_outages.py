@@ -3,17 +3,25 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from django_zizq import enqueue
+from django_zizq.dialect import Database
+from django_zizq.dispatch import Pass, Request, run_pass
+from django_zizq.dispatcher import Dispatcher
+from django_zizq.models import Worker
+from django_zizq.options import Options
 from tests.concurrency.conftest import Records, StartDispatcher
+from tests.concurrency.jobs import work
 from tests.concurrency.records import peak
 from tests.concurrency.server import Server, migrated_server
 from tests.concurrency.stored import (
     in_use,
     limit,
+    statuses,
     wait_for_statuses,
     wait_for_workers,
 )
@@ -183,6 +191,26 @@ def test_a_dispatcher_begins_when_the_database_comes_up(
     assert dispatcher.ends() == 0
     assert "Traceback" not in dispatcher.output
     assert server.rows("SELECT status FROM django_zizq_job") == [("completed",)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_whose_answer_was_lost_is_handed_back_by_a_dispatcher_that_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit("stripe", 1)
+    enqueue(work.name, payload={"n": 1}, budgets=["stripe"])
+    dispatcher = Dispatcher(Options(using="default", threads=1))
+
+    def lose_the_answer(db: Database, request: Request, **options: Any) -> Pass:
+        assert len(run_pass(db, request, **options).claimed) == 1
+        dispatcher.stop()
+        raise OperationalError("the connection was lost")
+
+    monkeypatch.setattr("django_zizq.dispatcher.run_pass", lose_the_answer)
+    dispatcher.run()
+    assert statuses() == {"ready": 1}
+    assert in_use("stripe") == 0
+    assert Worker.objects.count() == 0
 
 
 def _terminate_other_backends() -> None:

@@ -138,6 +138,7 @@ def test_sigterm_to_the_parent_stops_all_processes(
     assert in_use("stripe") == 0
 
 
+@pytest.mark.slow
 def test_a_killed_child_is_replaced(start_dispatcher: StartDispatcher, records: Records) -> None:
     limit("stripe", 10)
     hold(3)

@@ -12,8 +12,8 @@ from django.db import router
 
 from django_zizq.console import configure_logging, progress_bar, tables_required
 from django_zizq.core.names import name_fault
-from django_zizq.dispatcher import Options
 from django_zizq.models import Job
+from django_zizq.options import Options
 from django_zizq.supervisor import run_here, run_processes
 
 
