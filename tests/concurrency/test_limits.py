@@ -65,7 +65,7 @@ def test_eight_dispatchers_never_exceed_a_budget(
     assert Worker.objects.count() == 0
 
 
-def test_a_limit_of_one_is_a_limit_of_one_with_four_threads(
+def test_case_097_a_limit_of_one_is_a_limit_of_one_with_four_threads(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
     limit("stripe", 1)
@@ -80,7 +80,7 @@ def test_a_limit_of_one_is_a_limit_of_one_with_four_threads(
     assert in_use("stripe") == 0
 
 
-def test_five_start_and_the_next_five_when_these_end(
+def test_case_098_five_start_and_the_next_five_when_these_end(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
     limit("stripe", 5)
@@ -105,7 +105,7 @@ def test_five_start_and_the_next_five_when_these_end(
     assert all(run.started > first_end for run in runs[5:])
 
 
-def test_a_rate_gives_its_burst_at_once_and_then_drips(
+def test_case_099_a_rate_gives_its_burst_at_once_and_then_drips(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
     rate("emails", 6, timedelta(milliseconds=600))
@@ -126,7 +126,7 @@ def test_a_rate_gives_its_burst_at_once_and_then_drips(
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_restart_grants_no_fresh_burst(
+def test_case_204_a_restart_grants_no_fresh_burst(
     start_dispatcher: StartDispatcher, records: Records, crashes: bool
 ) -> None:
     rate("emails", 4, timedelta(seconds=4))

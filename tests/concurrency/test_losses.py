@@ -109,7 +109,7 @@ def test_a_job_that_kills_its_worker_is_dead_after_three_losses_and_the_others_g
     assert {Job.objects.get(pk=job.pk).losses for job in behind} == {0}
 
 
-def test_a_frozen_dispatcher_that_thaws_late_changes_nothing(
+def test_case_210_a_frozen_dispatcher_that_thaws_late_changes_nothing(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
     limit("stripe", 2)

@@ -59,7 +59,7 @@ class OpenTransaction:
         self._may_end.set()
 
 
-def test_a_lower_id_that_commits_later_is_neither_lost_nor_let_past_the_limit() -> None:
+def test_case_211_a_lower_id_that_commits_later_is_neither_lost_nor_let_past_the_limit() -> None:
     limit("stripe", 1)
     taker = Taker()
     first = OpenTransaction("stripe")
@@ -79,7 +79,7 @@ def test_a_lower_id_that_commits_later_is_neither_lost_nor_let_past_the_limit() 
     assert in_use("stripe") == 1
 
 
-def test_a_shrink_waits_for_an_open_enqueue_and_is_then_refused() -> None:
+def test_case_212_a_shrink_waits_for_an_open_enqueue_and_is_then_refused() -> None:
     budget = limit("stripe", 10)
     enqueuer = OpenTransaction(Binding("stripe", cost=8))
     shrinker: list[int] = []
@@ -120,7 +120,7 @@ def test_a_shrink_goes_through_when_the_open_enqueue_rolls_back() -> None:
     assert statuses() == {}
 
 
-def test_an_open_enqueue_stalls_no_dispatching_on_its_budget() -> None:
+def test_case_213_an_open_enqueue_stalls_no_dispatching_on_its_budget() -> None:
     limit("stripe", 3)
     for _ in range(60):
         bound_to("stripe")

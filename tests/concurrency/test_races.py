@@ -47,7 +47,7 @@ def at_most(allocation: int) -> BudgetPolicy:
     return BudgetPolicy(allocation, WhileInFlight())
 
 
-def test_twenty_takers_take_each_of_fifty_jobs_once() -> None:
+def test_case_103_twenty_takers_take_each_of_fifty_jobs_once() -> None:
     jobs = [enqueue("test.work", payload={}) for _ in range(50)]
     taken: Counter[int] = Counter()
     lock = Lock()

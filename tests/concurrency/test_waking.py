@@ -17,7 +17,7 @@ A_WHILE_S = 20.0
 """Far below the interval above, and generous to a busy machine."""
 
 
-def test_a_parked_job_starts_when_the_next_token_is_due(
+def test_case_096_a_parked_job_starts_when_the_next_token_is_due(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
     policy = BudgetPolicy(1, TimeBased(timedelta(milliseconds=700)))
@@ -36,7 +36,7 @@ def test_a_parked_job_starts_when_the_next_token_is_due(
 
 
 @pytest.mark.postgresql
-def test_a_sleeping_dispatcher_is_woken_by_a_change_of_policy(
+def test_case_042_a_sleeping_dispatcher_is_woken_by_a_change_of_policy(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
     policy = BudgetPolicy(1, TimeBased(timedelta(minutes=1)))
@@ -71,7 +71,7 @@ def test_an_enqueue_wakes_a_sleeping_dispatcher(
 
 
 @pytest.mark.parametrize("notify", [True, False])
-def test_the_next_job_starts_when_the_holder_completes(
+def test_case_108_the_next_job_starts_when_the_holder_completes(
     start_dispatcher: StartDispatcher, records: Records, notify: bool
 ) -> None:
     limit("stripe", 1)
