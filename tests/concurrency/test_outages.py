@@ -194,21 +194,27 @@ def test_a_dispatcher_begins_when_the_database_comes_up(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_claim_whose_answer_was_lost_is_handed_back_by_a_dispatcher_that_stops(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_claim_whose_answer_was_lost_is_handed_back(
+    monkeypatch: pytest.MonkeyPatch, records: Records, stops: bool
 ) -> None:
     limit("stripe", 1)
-    enqueue(work.name, payload={"n": 1}, budgets=["stripe"])
-    dispatcher = Dispatcher(Options(using="default", threads=1))
+    job = enqueue(work.name, payload={"n": 1}, budgets=["stripe"])
+    dispatcher = Dispatcher(Options(using="default", threads=1, until_idle=True))
 
     def lose_the_answer(db: Database, request: Request, **options: Any) -> Pass:
+        monkeypatch.setattr("django_zizq.dispatcher.run_pass", run_pass)
         assert len(run_pass(db, request, **options).claimed) == 1
-        dispatcher.stop()
+        if stops:
+            dispatcher.stop()
         raise OperationalError("the connection was lost")
 
     monkeypatch.setattr("django_zizq.dispatcher.run_pass", lose_the_answer)
     dispatcher.run()
-    assert statuses() == {"ready": 1}
+    job.refresh_from_db()
+    assert (job.claim, job.attempts, job.losses) == (1 if stops else 2, 0, 0)
+    assert statuses() == {"ready" if stops else "completed": 1}
+    assert records.started() == ([] if stops else [1])
     assert in_use("stripe") == 0
     assert Worker.objects.count() == 0
 
