@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import Error, connections
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -31,18 +31,19 @@ def configure_logging(verbosity: int, stream: Any = None) -> None:
         logger.setLevel(_LEVELS[verbosity])
 
 
-@contextmanager
-def tables_required(using: str) -> Iterator[None]:
-    """Turn the database errors of an app that was not migrated into a ``CommandError``."""
+def require_tables(using: str) -> None:
+    """Raise ``CommandError`` where the app was not migrated; say nothing of an outage."""
     try:
-        yield
-    except (ProgrammingError, OperationalError) as error:
-        if Job._meta.db_table in connections[using].introspection.table_names():
-            raise
+        found = Job._meta.db_table in connections[using].introspection.table_names()
+    except Error:
+        return  # the dispatcher waits until the database is there
+    finally:
+        connections[using].close()
+    if not found:
         raise CommandError(
             f"The tables of django_zizq are missing in the database '{using}': "
             "run 'manage.py migrate' first."
-        ) from error
+        )
 
 
 @contextmanager

@@ -104,7 +104,8 @@ class Dispatcher:
 
     def _describe(self) -> str:
         queues = self._options.queues
-        served = "every queue" if queues is None else f"the queues {', '.join(sorted(queues))}"
+        several = "queues" if queues is not None and len(queues) > 1 else "queue"
+        served = "every queue" if queues is None else f"the {several} {', '.join(sorted(queues))}"
         return f"dispatches {served} to {self._options.threads} threads"
 
     def _register(self) -> bool:

@@ -72,7 +72,8 @@ class Journal:
         reason = line if failure.is_request else f"{failure.error_type}: {line}"
         if move.status is JobStatus.DEAD:
             self.dead += 1
-            how = "was killed" if failure.killed else f"is dead after {move.attempts} failures"
+            failures = "1 failure" if move.attempts == 1 else f"{move.attempts} failures"
+            how = "was killed" if failure.killed else f"is dead after {failures}"
             logger.error("%s #%s %s: %s", job.type, job.id, how, reason)
         else:
             self.retried += 1

@@ -113,7 +113,11 @@ class _Crowd:
         self.failed = True
         ends_by_itself = self.options.once or self.options.until_idle
         if not self.stopping and not ends_by_itself:
-            logger.error("a dispatcher ended with code %s; starting another", process.exitcode)
+            logger.error(
+                "dispatcher process %s ended with code %s; starting another",
+                process.pid,
+                process.exitcode,
+            )
             connection.wait([one.sentinel for one in self.processes], _RESTART_SECONDS)
             self.failed = False
             if not self.stopping:

@@ -139,7 +139,8 @@ class JobRunner:
         job = self._jobs().get(pk=job.pk)
         keys = self._parked_on(job)
         if keys is None:
-            raise AssertionError(f"{job} is not parked; it is {job.status}.")
+            remedy = ", and its budgets can pay: call run() first" if job.status == "ready" else ""
+            raise AssertionError(f"{job} is not parked; it is {job.status}{remedy}.")
         if on is not None and on not in keys:
             raise AssertionError(f"{job} is parked on {', '.join(keys)}, not on '{on}'.")
 

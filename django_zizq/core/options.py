@@ -103,7 +103,11 @@ def encode_json(value: object, *, field: str = "payload") -> str:
     except UnicodeEncodeError:
         raise InvalidJob(field, "contains text that is not valid Unicode.") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidJob(field, f"must be JSON: {error}.") from None
+        raise InvalidJob(
+            field,
+            f"must be JSON: {error}. Pass strings, numbers, lists and dictionaries: "
+            "the pk of a row, the isoformat() of a time.",
+        ) from None
     if "\\u0000" in encoded and _NUL.search(encoded):
         raise InvalidJob(field, "contains a NUL character, which PostgreSQL cannot store.")
     return encoded

@@ -234,7 +234,7 @@ def as_bindings(values: object) -> tuple[Binding, ...]:
     """
     if isinstance(values, str | Binding) or not hasattr(values, "__iter__"):
         raise InvalidBinding(
-            str(values), "budgets must be a list of keys and Binding objects, not one of them."
+            str(values), 'budgets must be a list, such as ["stripe"], of keys and Bindings.'
         )
     bindings = tuple(as_binding(value) for value in values)
     seen: set[str] = set()
