@@ -124,11 +124,14 @@ def _integer(low: int, high: int | None = None) -> Callable[[Any], str | None]:
     return fault
 
 
+_YEAR: Final = timedelta(days=365)
+
+
 def _duration(low: timedelta) -> Callable[[Any], str | None]:
     def fault(value: Any) -> str | None:
-        if isinstance(value, timedelta) and value >= low:
+        if isinstance(value, timedelta) and low <= value <= _YEAR:
             return None
-        return f"must be a timedelta of at least {low.total_seconds():g} seconds"
+        return f"must be a timedelta from {low.total_seconds():g} seconds to {_YEAR.days} days"
 
     return fault
 

@@ -5,11 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Final
 
 from django.db import close_old_connections, connections
 
 from django_zizq.execution import run
-from django_zizq.outcomes import Claimed, Ended
+from django_zizq.outcomes import Claimed, Ended, Failure
+
+_LEFT_OPEN: Final = Failure(
+    error_type="TransactionLeftOpen",
+    message="the handler returned with a transaction open; what it wrote there is rolled back",
+)
+
+
+def _left_a_transaction_open() -> bool:
+    """Throw away the connections that a handler has left in a transaction; say if there were."""
+    left = [one for one in connections.all(initialized_only=True) if one.in_atomic_block]
+    for connection in left:
+        connection.close()
+        # Django would go on taking it for one that is in an atomic block.
+        del connections[connection.alias]
+    return bool(left)
 
 
 class Crew:
@@ -54,6 +70,8 @@ class Crew:
             while (job := self._work.get()) is not None:
                 close_old_connections()
                 outcome = run(job)
+                if _left_a_transaction_open():
+                    outcome = _LEFT_OPEN
                 close_old_connections()
                 self._report(Ended(job, outcome))
         finally:

@@ -21,8 +21,9 @@ from psycopg import Cursor as ServerCursor
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_CUT_OFF: Final = frozenset({"25P03", "25P04"})
-"""The server's timeouts for transactions that idle or last too long: internal errors, it says."""
+_CUT_OFF: Final = frozenset({"25P03", "25P04", "25006"})
+"""What the server calls internal errors: its timeouts for transactions that idle or last too long,
+and being read-only, as it is in a failover."""
 
 
 def to_ms(instant: datetime) -> int:
@@ -105,6 +106,15 @@ class Database:
             with connection.cursor() as cursor:
                 cursor.execute(sql, parameters)
                 yield cursor
+
+    @property
+    def server_pid(self) -> int | None:
+        """The server's process behind the connection, for comparison from any thread."""
+        driver = self.connection.connection
+        if not self.is_postgresql or driver is None or driver.closed:
+            return None
+        pid: int = driver.info.backend_pid
+        return pid
 
     def _server_cursor(self) -> ServerCursor[Any]:
         driver = self.connection.connection

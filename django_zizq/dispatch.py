@@ -13,8 +13,6 @@ whose budgets could pay, locks those budgets alone, and walks again over what it
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,16 +20,14 @@ from typing import Final
 
 from django.db import transaction
 
-from django_zizq import lanes, pools
+from django_zizq.claiming import Claim
 from django_zizq.conf import settings
-from django_zizq.core.admission import Admission, Candidate, admit
-from django_zizq.core.backoff import Backoff, Retention
 from django_zizq.core.errors import ZizqError
-from django_zizq.core.tokens import Pool
+from django_zizq.core.lifecycle import QUEUED
 from django_zizq.dialect import Database, from_ms, milliseconds_of, to_ms
 from django_zizq.maintenance import PROMOTE_BATCH, promote
 from django_zizq.outcomes import Claimed, Ended, move_of
-from django_zizq.transitions import Bindings, Move, Settled, bindings_of, settle
+from django_zizq.transitions import Move, Settled, settle
 from django_zizq.wakeup import wake_dispatchers
 
 LOCK_TIMEOUT_MS: Final = 100
@@ -120,13 +116,12 @@ def run_pass(
         result = _begin(db, request, wait=wait, now=now)
         result.moves = {one.job.id: move_of(one, now=result.now) for one in request.ended}
         result.settled = settle(db, list(result.moves.values()), wait=wait)
-        wake_others = request.slots < 1
         if request.slots + request.ahead > 0:
-            claim = _Claim(db, request, result, now)
-            claim.run()
-            # With slots left over and every lane served, what is parked here is parked for all.
-            wake_others = claim.left_some or len(result.claimed) >= request.slots
-        if result.settled.freed and wake_others:
+            Claim(db, request, result, now).run()
+        # Others may serve what tokens were freed for, or what is to be run again; whether they
+        # wait for it cannot be told from what this transaction sees.
+        again = any(result.moves[id].status in QUEUED for id in result.settled.moved)
+        if result.settled.freed or again:
             wake_dispatchers(db)
         result.contended = result.contended or bool(result.settled.deferred)
     return result
@@ -159,158 +154,3 @@ def _promote(db: Database, result: Pass) -> None:
 
 def _next_ready(db: Database) -> int | None:
     return next((db.read_ms(at) for (at,) in db.rows(_NEXT_READY)), None)
-
-
-class _Claim:
-    """The claiming half of a pass."""
-
-    def __init__(self, db: Database, request: Request, result: Pass, now: datetime | None) -> None:
-        self._db = db
-        self._request = request
-        self._result = result
-        self._fixed_now = None if now is None else to_ms(now)
-        self._heads: dict[int, lanes.Head] = {}
-        self._bindings: dict[int, Bindings] = {}
-        self._pools: dict[int, Pool] = {}
-        self._locked: set[int] = set()
-        self.left_some = False
-
-    def run(self) -> None:
-        self._heads = {head.id: head for head in self._served(lanes.heads(self._db))}
-        if not self._heads:
-            return
-        self._bindings, self._pools = pools.read(self._db, self._heads)
-        admission = self._walk([self._seen(head) for head in self._heads.values()])
-        if admission.taken:
-            admission = self._take(admission.taken)
-        self._report(admission)
-
-    def _served(self, heads: list[lanes.Head]) -> list[lanes.Head]:
-        request, served = self._request, []
-        for head in heads:
-            if request.queues is not None and head.queue not in request.queues:
-                continue
-            if request.handles(head.type):
-                served.append(head)
-            else:
-                self._result.unhandled.add(head.type)
-        self.left_some = len(served) < len(heads)
-        return served
-
-    def _seen(self, head: lanes.Head, *, claimable: bool = True) -> Candidate:
-        bindings = self._bindings.get(head.id, ())
-        return Candidate(head.id, head.priority, bindings, head.parked_at, claimable=claimable)
-
-    def _walk(self, candidates: list[Candidate]) -> Admission:
-        request, now = self._request, self._result.now
-        for pool in self._pools.values():
-            pool.refill(now=now)
-        return admit(candidates, self._pools, slots=request.slots, ahead=request.ahead, now=now)
-
-    def _take(self, payable: list[Candidate]) -> Admission:
-        """Lock the budgets of the heads that could pay, fetch their lanes, and walk in earnest."""
-        self._lock({budget for job in payable for budget, _ in job.bindings})
-        open_heads = [job for job in payable if self._is_locked(job.bindings)]
-        limits = self._limits(open_heads)
-        fetched = {job.id: job for job in lanes.fetch(self._db, limits)}
-        # A lane can also come back empty: its jobs are locked by whoever rebinds or deletes them.
-        missed = len(open_heads) < len(payable) or len(limits) > len(
-            {job.lane for job in fetched.values()}
-        )
-        self._result.contended = self._result.contended or missed
-        candidates = [
-            self._seen(head, claimable=False)
-            for head in self._heads.values()
-            if head.lane not in limits
-        ]
-        candidates += self._candidates(fetched, limits)
-        candidates.sort(key=lambda job: (job.priority, job.id))
-        admission = self._walk(candidates)
-        if admission.taken:
-            self._write(admission.taken, fetched)
-        return admission
-
-    def _lock(self, budget_ids: set[int]) -> None:
-        locked, clock = pools.lock(self._db, budget_ids)
-        self._pools |= locked
-        self._locked = set(locked)
-        if self._fixed_now is None:
-            self._result.now = max(self._result.now, clock)
-
-    def _is_locked(self, bindings: Bindings) -> bool:
-        return all(budget in self._locked for budget, _ in bindings)
-
-    def _limits(self, open_heads: list[Candidate]) -> dict[int, int]:
-        """Share the slots out over the open lanes, twice over, and never beyond their tokens.
-
-        One job more than the tokens could pay for is looked at, so that the walk also learns when
-        the next falls due. Where a lane has more than its share the walk stops there and the next
-        pass goes on, so the order stays exact whatever the shares.
-        """
-        limits = {}
-        for job in open_heads:
-            total = self._request.slots + (0 if job.bindings else self._request.ahead)
-            if len(open_heads) > 1:
-                total = min(total, 2 * -(-total // len(open_heads)))
-            tokens = (self._pools[budget] for budget, _ in job.bindings)
-            for pool in tokens:
-                pool.refill(now=self._result.now)
-                total = min(total, pool.available + 1)
-            limits[self._heads[job.id].lane] = total
-        return limits
-
-    def _candidates(
-        self, fetched: dict[int, lanes.Ready], limits: dict[int, int]
-    ) -> list[Candidate]:
-        if not fetched:
-            return []
-        # Read in a statement of its own, after the lock on the jobs: whoever changes bindings
-        # locks the job first, so from here on they cannot change.
-        bindings = bindings_of(self._db, fetched)
-        sizes = Counter(job.lane for job in fetched.values())
-        last = {job.lane: job.id for job in fetched.values()}
-        return [
-            Candidate(
-                job.id,
-                job.priority,
-                bindings.get(job.id, ()),
-                job.parked_at,
-                claimable=self._is_locked(bindings.get(job.id, ())),
-                more=last[job.lane] == job.id and sizes[job.lane] >= limits[job.lane],
-            )
-            for job in fetched.values()
-            if self._request.handles(job.type)
-        ]
-
-    def _write(self, taken: list[Candidate], fetched: dict[int, lanes.Ready]) -> None:
-        now = from_ms(self._result.now)
-        ids = [job.id for job in taken]
-        lanes.claim(self._db, ids, worker_id=self._request.worker_id, now=now)
-        debited = {budget for job in taken for budget, _ in job.bindings}
-        pools.write(self._db, {budget: self._pools[budget] for budget in debited})
-        self._result.claimed = [_claimed(fetched[job.id], job.bindings, now) for job in taken]
-
-    def _report(self, admission: Admission) -> None:
-        result = self._result
-        result.next_due = admission.next_due
-        result.again = result.again or admission.again
-        result.parked = admission.parked
-        if admission.to_stamp:
-            lanes.stamp_parked(self._db, admission.to_stamp, now=from_ms(result.now))
-
-
-def _claimed(job: lanes.Ready, bindings: Bindings, now: datetime) -> Claimed:
-    return Claimed(
-        id=job.id,
-        claim=job.claim + 1,
-        type=job.type,
-        queue=job.queue,
-        payload=json.loads(job.payload),
-        attempts=job.attempts,
-        losses=job.losses,
-        retry_limit=job.retry_limit,
-        backoff=None if job.backoff is None else Backoff.from_json(json.loads(job.backoff)),
-        retention=None if job.retention is None else Retention.from_json(json.loads(job.retention)),
-        bindings=bindings,
-        dequeued_at=now,
-    )

@@ -34,6 +34,8 @@ logger = logging.getLogger("django_zizq")
 
 
 _ONE_SIGNAL_SECONDS: Final = 0.3
+_LOCKED_SECONDS: Final = 3.0
+_LOCKED_PAUSE_SECONDS: Final = 0.05
 
 
 class Dispatcher:
@@ -86,7 +88,7 @@ class Dispatcher:
         While the database is out of reach it tries again, jobs go on running, and their ends are
         stored when it is back. Raises what is no outage: missing tables, say.
         """
-        listener = Listener(self._options.using, self.wake)
+        listener = Listener(self._options.using, self.wake, own_pid=lambda: self._db.server_pid)
         try:
             if self._register():
                 logger.info("%s %s", self._name, self._describe())
@@ -131,9 +133,10 @@ class Dispatcher:
                 return True
         return False
 
-    def _lose_worker(self) -> None:
-        self._worker_lost = True
-        self.wake()
+    def _lose_worker(self, worker_id: int) -> None:
+        if worker_id == self._keeper.worker_id:  # else the loop has seen it already
+            self._worker_lost = True
+            self.wake()
 
     def _loop(self) -> None:
         claims = True
@@ -278,7 +281,9 @@ class Dispatcher:
         self._give_up(self._crew.take_back())
         while self._held:
             self._collect()
-            late = self._stop_at_once or time.monotonic() >= deadline
+            if self._stop_at_once:
+                deadline = min(deadline, time.monotonic())
+            late = time.monotonic() >= deadline
             if late:
                 ended = {one.job.id for one in self._ended}
                 self._give_up([job for id, job in self._held.items() if id not in ended])
@@ -289,7 +294,12 @@ class Dispatcher:
                     len(self._held),
                 )
                 return
-            if self._held and not self._ended:
+            if self._ended:  # somebody has what they need locked
+                if late and time.monotonic() > deadline + _LOCKED_SECONDS:
+                    logger.error("%s jobs are locked; they stay until rescued", len(self._held))
+                    return
+                self._sleep(_LOCKED_PAUSE_SECONDS)
+            elif self._held:
                 self._sleep(max(0.0, min(self._pace.poll, deadline - time.monotonic())))
         try:
             self._hand_back_unheld()

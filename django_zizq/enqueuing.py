@@ -107,10 +107,14 @@ def enqueue_jobs(
 
 
 def _check_ready_at(ready_at: datetime | None) -> None:
-    if ready_at is None or timezone.is_aware(ready_at) == django_settings.USE_TZ:
+    if ready_at is None:
         return
-    kind = "aware of its time zone" if django_settings.USE_TZ else "naive"
-    raise InvalidJob("ready_at", f"must be {kind}, as USE_TZ says, not {ready_at!r}.")
+    if timezone.is_aware(ready_at) != django_settings.USE_TZ:
+        kind = "aware of its time zone" if django_settings.USE_TZ else "naive"
+        raise InvalidJob("ready_at", f"must be {kind}, as USE_TZ says, not {ready_at!r}.")
+    # Further out, a time zone's offset can carry it beyond what a database can store.
+    if not 1970 <= ready_at.year <= 9000:
+        raise InvalidJob("ready_at", f"must be from 1970 to 9000, not {ready_at!r}.")
 
 
 def _row(type: str, options: JobOptions, budget_ids: tuple[int, ...], now: datetime) -> _Row:

@@ -18,6 +18,7 @@ from django_zizq.registry import job_type
 
 logger = logging.getLogger("django_zizq")
 
+RESULT_LENGTH: Final = 10_000_000
 MESSAGE_LENGTH: Final = 10_000
 TRACEBACK_LENGTH: Final = 50_000
 
@@ -39,9 +40,9 @@ def run(job: Claimed) -> Outcome:
         value = handler.call(job.payload)
         if inspect.isawaitable(value):
             value = async_to_sync(_settle)(value)
+        return Success(_result(job, value))
     except BaseException as error:  # noqa: BLE001 - a handler must not end its worker
         return _failure(error)
-    return Success(_result(job, value))
 
 
 async def _settle(value: Awaitable[Any]) -> Any:
@@ -52,33 +53,34 @@ def _result(job: Claimed, value: Any) -> str | None:
     if value is None:
         return None
     try:
-        return encode_json(value, field="result")
+        encoded = encode_json(value, field="result")
+        if len(encoded) > RESULT_LENGTH:
+            raise InvalidJob("result", f"is longer than {RESULT_LENGTH:,} characters.")
     except InvalidJob as error:
         logger.warning("%s #%s completed, but its result is not kept: %s", job.type, job.id, error)
         return None
+    return encoded
 
 
 def _failure(error: BaseException) -> Failure:
-    text = "".join(traceback.format_exception(error))
     kind = type(error)
     name = kind.__qualname__
-    return Failure(
-        error_type=_storable(
-            name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
-        ),
-        message=_storable(_message(error), MESSAGE_LENGTH),
-        traceback=_storable(text, TRACEBACK_LENGTH, keep_end=True),
-        killed=isinstance(error, Kill),
-        retry_at=error.at if isinstance(error, Retry) else None,
-        retry_delay=error.delay if isinstance(error, Retry) else None,
+    error_type = _storable(
+        name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
     )
-
-
-def _message(error: BaseException) -> str:
     try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - the words of an exception are the handler's code as well
-        return "its message could not be shown"
+        return Failure(
+            error_type=error_type,
+            message=_storable(str(error), MESSAGE_LENGTH),
+            traceback=_storable(
+                "".join(traceback.format_exception(error)), TRACEBACK_LENGTH, keep_end=True
+            ),
+            killed=isinstance(error, Kill),
+            retry_at=error.at if isinstance(error, Retry) else None,
+            retry_delay=error.delay if isinstance(error, Retry) else None,
+        )
+    except BaseException:  # noqa: BLE001 - an exception's own methods are the handler's code too
+        return Failure(error_type=error_type, message="its message could not be shown")
 
 
 def _storable(text: str, length: int, *, keep_end: bool = False) -> str:

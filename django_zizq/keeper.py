@@ -22,11 +22,11 @@ logger = logging.getLogger("django_zizq")
 class Keeper:
     """Beat, rescue, purge and audit every heartbeat interval.
 
-    Calls *on_lost* when the worker's row is gone: it was taken for lost. An unreachable database
-    is tried again at the next beat; the loop says so in the log.
+    Calls *on_lost* with the worker's id when its row is gone: it was taken for lost. An
+    unreachable database is tried again at the next beat; the loop says so in the log.
     """
 
-    def __init__(self, using: str, on_lost: Callable[[], None]) -> None:
+    def __init__(self, using: str, on_lost: Callable[[int], None]) -> None:
         self.worker_id = 0
         self._using = using
         self._on_lost = on_lost
@@ -51,8 +51,8 @@ class Keeper:
                 started = time.monotonic()
                 try:
                     self._tick(until=started + pause)
-                except Error as error:
-                    if not is_outage(error):
+                except Exception as error:
+                    if not isinstance(error, Error) or not is_outage(error):
                         logger.exception("the keeper's duties failed; trying again")
                     connections[self._using].close()
                 self._stopping.wait(max(0.0, started + pause - time.monotonic()))
@@ -62,8 +62,9 @@ class Keeper:
     def _tick(self, *, until: float) -> None:
         db = Database(self._using)
         now = db.clock()
-        if not maintenance.beat(db, self.worker_id, now=now):
-            self._on_lost()
+        worker_id = self.worker_id
+        if not maintenance.beat(db, worker_id, now=now):
+            self._on_lost(worker_id)
         maintenance.rescue(db, now=now)
         while maintenance.purge(db, now=now) == settings().purge_batch:
             if self._stopping.is_set() or time.monotonic() > until:

@@ -12,13 +12,13 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from django_zizq.conf import settings
 from django_zizq.core.backoff import Retention
 from django_zizq.dialect import Database, from_ms, to_ms
-from django_zizq.outcomes import Claimed, Ended, HandBack, Lost, Outcome, move_of
-from django_zizq.transitions import Settled, bindings_of, delete_rows, settle
+from django_zizq.outcomes import Claimed, Ended, HandBack, Lost, Outcome, move_of, read_stored
+from django_zizq.transitions import Settled, bindings_of, delete_jobs, settle
 from django_zizq.wakeup import wake_dispatchers
 
 logger = logging.getLogger("django_zizq")
@@ -108,6 +108,11 @@ def rescue(db: Database, *, now: datetime) -> int:
         rescued += len(settled.moved)
         if settled.moved or not left:
             logger.warning("%s is lost; %s jobs were taken back", name, len(settled.moved))
+    for worker_id in _workers_without_row(db):
+        with transaction.atomic(using=db.using):
+            name = f"worker {worker_id}"
+            settled = _end_jobs_of(db, worker_id, Lost(name), wait=False, now=now)
+        rescued += len(settled.moved)
     return rescued
 
 
@@ -122,7 +127,10 @@ def hand_back(db: Database, worker_id: int, held: Collection[int], *, now: datet
 
 
 def purge(db: Database, *, now: datetime) -> int:
-    """Delete one batch of finished jobs past their retention; return how many."""
+    """Delete one batch of finished jobs past their retention; return how many.
+
+    A job that a foreign key of the site's still points at is kept, and said in the log.
+    """
     with transaction.atomic(using=db.using):
         lock = f"{db.exclusive} SKIP LOCKED" if db.exclusive else ""
         due = db.rows(
@@ -131,8 +139,19 @@ def purge(db: Database, *, now: datetime) -> int:
             db.instant(now),
             settings().purge_batch,
         )
-        delete_rows(db, [id for (id,) in due])
-    return len(due)
+        ids = sorted(id for (id,) in due)
+    try:
+        return delete_jobs(db, ids)
+    except IntegrityError:
+        return sum(_purge_one(db, id) for id in ids)
+
+
+def _purge_one(db: Database, job_id: int) -> int:
+    try:
+        return delete_jobs(db, [job_id])
+    except IntegrityError as error:
+        logger.warning("job #%s cannot be purged: %s", job_id, str(error).partition("\n")[0])
+        return 0
 
 
 _IN_FLIGHT_COSTS = """
@@ -180,6 +199,16 @@ def audit(db: Database) -> dict[str, tuple[int, int]]:
     return repaired
 
 
+def _workers_without_row(db: Database) -> list[int]:
+    """Return who has jobs in flight although its row was deleted, by hand or so."""
+    rows = db.rows(
+        "SELECT DISTINCT job.worker_id FROM django_zizq_job AS job "
+        "LEFT JOIN django_zizq_worker AS worker ON worker.id = job.worker_id "
+        "WHERE job.status = 'in_flight' AND worker.id IS NULL"
+    )
+    return [worker_id for (worker_id,) in rows]
+
+
 def _lost_workers(db: Database, now: datetime) -> list[tuple[int, str]]:
     rows = db.rows(
         "SELECT id, name FROM django_zizq_worker WHERE heartbeat_at < %s ORDER BY id",
@@ -221,7 +250,7 @@ def _end_jobs_of(
                 losses=losses,
                 retry_limit=None,
                 backoff=None,
-                retention=None if retention is None else Retention.from_json(json.loads(retention)),
+                retention=read_stored(Retention, retention),
                 bindings=bindings.get(id, ()),
                 dequeued_at=from_ms(db.read_ms(dequeued_at) or 0),
             ),

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django_zizq.conf import settings
-from django_zizq.core.backoff import Backoff, Retention
+from django_zizq.core.backoff import MAX_DELAY_MS, Backoff, Retention
+from django_zizq.core.errors import ZizqError
 from django_zizq.core.lifecycle import JobStatus
 from django_zizq.core.verdicts import after_failure
 from django_zizq.dialect import from_ms, to_ms
 from django_zizq.transitions import Bindings, JobFailure, Move
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+S = TypeVar("S", Backoff, Retention)
+
+
+def read_stored(kind: type[S], text: str | None) -> S | None:
+    """Return what a job's row states, or None: nothing, or what somebody spoilt by hand."""
+    if text is None:
+        return None
+    try:
+        return kind.from_json(json.loads(text))
+    except (KeyError, TypeError, ValueError, OverflowError, ZizqError):
+        return None
 
 
 @dataclass(slots=True, frozen=True)
@@ -154,10 +168,18 @@ def _record(job: Claimed, error_type: str, message: str, traceback: str, now: in
 
 def _retry_at(failure: Failure, now: int) -> int | None:
     if failure.retry_at is not None:
-        return to_ms(failure.retry_at)
+        return _within_reach(failure.retry_at, now)
     if failure.retry_delay is not None:
         return now + failure.retry_delay // _MILLISECOND
     return None
+
+
+def _within_reach(instant: datetime, now: int) -> int:
+    """Return *instant*, or the end of the hundred years within which dates can be stored."""
+    try:
+        return max(now, min(to_ms(instant), now + MAX_DELAY_MS))
+    except OverflowError:  # the last or first year of the calendar, in another time zone
+        return now + MAX_DELAY_MS if instant.year > 1 else now
 
 
 def _retention(job: Claimed) -> Retention:

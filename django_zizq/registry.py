@@ -152,6 +152,8 @@ def job(
         type_name = f"{function.__module__}.{function.__qualname__}" if name is None else name
         if fault := name_fault(type_name):
             raise InvalidJob("type", f"{fault}.")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidJob("type", f"{type_name} is a generator; calling one runs nothing.")
         known = _registry.types.get(type_name)
         if known is not None and _path(known.handler) != _path(function):
             raise TypeRegistered(type_name, _path(known.handler))

@@ -122,6 +122,8 @@ class _Crowd:
             self.failed = False
             if not self.stopping:
                 self.processes.append(self._start(context))
+            if self.stopping:  # asked while it was being started
+                self.stop()
 
     def _show(self) -> None:
         if self.progress is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db import router, transaction
+from django.db import Error, router, transaction
 
 from django_zizq import maintenance
 from django_zizq.core.policies import as_bindings
@@ -161,7 +161,8 @@ class JobRunner:
         head = job.pk if job.pk in parked else lanes.get(job.lane)
         if not still_ready or head is None:
             return None
-        return list(Budget.objects.filter(pk__in=parked[head]).values_list("key", flat=True))
+        budgets = Budget.objects.using(self._db.using)
+        return list(budgets.filter(pk__in=parked[head]).values_list("key", flat=True))
 
     def _jobs(self) -> Any:
         return Job.objects.using(self._db.using)
@@ -190,10 +191,19 @@ class JobRunner:
     def _run(self, job: Claimed) -> Ended:
         with transaction.atomic(using=self._db.using):
             outcome = run(job)
-            # A database error has broken the test's transaction: go back to before the handler.
-            if isinstance(outcome, Failure) and outcome.error_type.startswith("django.db"):
+            if isinstance(outcome, Failure) and self._is_broken():
                 transaction.set_rollback(True, using=self._db.using)
         return Ended(job, outcome)
+
+    def _is_broken(self) -> bool:
+        """Say whether a database error has broken the test's transaction."""
+        if self._db.connection.needs_rollback:
+            return True
+        try:
+            self._db.rows("SELECT 1")
+        except Error:
+            return True
+        return False
 
 
 def _raise_failures(ran: list[Ran]) -> None:

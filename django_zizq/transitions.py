@@ -171,7 +171,7 @@ def delete_jobs(db: Database, job_ids: Sequence[int]) -> int:
     *job_ids* rise. Waits for jobs that somebody else has locked; takes all of them, a thousand at
     a time, before any budget. A few statements for each thousand.
     """
-    deleted, costs = 0, Counter[int]()
+    deleted, costs, ready = 0, Counter[int](), False
     sql = (
         f"SELECT id, status FROM django_zizq_job WHERE {db.among('id')} ORDER BY id {db.exclusive}"
     )
@@ -182,8 +182,9 @@ def delete_jobs(db: Database, job_ids: Sequence[int]) -> int:
             bindings = bindings_of(db, in_flight) if in_flight else {}
             delete_rows(db, [id for id, _ in found])
             costs.update(_costs(bindings.values()))
+            ready = ready or any(status == JobStatus.READY for _, status in found)
             deleted += len(found)
-        if _credit(db, costs):
+        if _credit(db, costs) or ready:  # a ready one may have stood in the way of others
             wake_dispatchers(db)
     return deleted
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from django.db import Error, connections, transaction
+from django.db import Error, connections
 
 from django_zizq.conf import settings
 from django_zizq.dialect import Database
@@ -24,34 +24,30 @@ _STOP_CHECK_SECONDS: Final = 0.5
 
 
 def wake_dispatchers(db: Database) -> None:
-    """Wake the dispatchers of *db* once the current transaction commits, at most once for it.
+    """Wake the dispatchers of *db* once the current transaction commits.
 
-    Costs one statement the first time in a transaction, none after. Does nothing where
-    notifications are switched off or the database has none.
+    Costs one statement; within a transaction PostgreSQL sends the notification once, however
+    often this is called, and not at all for what is rolled back. Does nothing where notifications
+    are switched off or the database has none.
     """
-    if not db.is_postgresql or not settings().notify:
-        return
-    # The mark shares the fate of the notification: rolling back to a savepoint drops both.
-    if any(hook[1] is _sent for hook in db.connection.run_on_commit):
-        return
-    db.execute(f"NOTIFY {CHANNEL}")
-    transaction.on_commit(_sent, using=db.using)
-
-
-def _sent() -> None:
-    """Mark, among a transaction's on-commit hooks, that its notification is on its way."""
+    if db.is_postgresql and settings().notify:
+        db.execute(f"NOTIFY {CHANNEL}")
 
 
 class Listener:
     """Call *wake* whenever a dispatcher of the database *using* should look again.
 
     Runs in a thread on a connection of its own, and reconnects when that is lost; meanwhile
-    polling serves. Where the database has no notifications it does nothing.
+    polling serves. Where the database has no notifications it does nothing. What the server
+    process *own_pid* sends is the dispatcher's own news, and ignored.
     """
 
-    def __init__(self, using: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, using: str, wake: Callable[[], None], *, own_pid: Callable[[], int | None]
+    ) -> None:
         self._using = using
         self._wake = wake
+        self._own_pid = own_pid
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,7 +83,8 @@ class Listener:
         self._wake()
         with connection.wrap_database_errors:
             while not self._stopping.is_set():
-                for _ in connection.connection.notifies(timeout=_STOP_CHECK_SECONDS, stop_after=1):
+                news = connection.connection.notifies(timeout=_STOP_CHECK_SECONDS, stop_after=1)
+                if any(notify.pid != self._own_pid() for notify in news):
                     self._wake()
 
 

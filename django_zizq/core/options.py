@@ -17,6 +17,8 @@ from django_zizq.core.policies import Binding, as_bindings
 
 MAX_PRIORITY: Final = 65_535
 MAX_RETRY_LIMIT: Final = 1_000_000
+MAX_DEPTH: Final = 200
+"""How deep a payload may be nested. Whoever reads it has a recursion limit of his own."""
 
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """The escape of a NUL in JSON text: backslashes before it come in pairs."""
@@ -108,9 +110,23 @@ def encode_json(value: object, *, field: str = "payload") -> str:
             f"must be JSON: {error}. Pass strings, numbers, lists and dictionaries: "
             "the pk of a row, the isoformat() of a time.",
         ) from None
+    if encoded.count("[") + encoded.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise InvalidJob(field, f"must not be nested more than {MAX_DEPTH} deep.")
     if "\\u0000" in encoded and _NUL.search(encoded):
         raise InvalidJob(field, "contains a NUL character, which PostgreSQL cannot store.")
     return encoded
+
+
+def _depth(value: object) -> int:
+    """Return how deep *value* is nested, looking no further than is too deep."""
+    level, depth = [value], 0
+    while level and depth <= MAX_DEPTH:
+        containers = [one for one in level if isinstance(one, dict | list | tuple)]
+        level = [
+            part for one in containers for part in (one.values() if isinstance(one, dict) else one)
+        ]
+        depth += bool(containers)
+    return depth
 
 
 def _check_integer(name: str, value: object, limit: int) -> None:

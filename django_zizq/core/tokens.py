@@ -94,6 +94,12 @@ class Pool:
             self.level -= cost * self.duration_ms
         self.in_use += cost
 
+    def restore(self, cost: int) -> None:
+        """Undo a debit of *cost* that was only tried."""
+        if self.duration_ms is not None:
+            self.level += cost * self.duration_ms
+        self.in_use -= cost
+
     def credit(self, cost: int) -> None:
         """Note that a job of *cost* is no longer in flight: a concurrency limit gets it back."""
         self.in_use -= cost

@@ -35,7 +35,7 @@ def seconds(text: str) -> timedelta:
         seconds = timedelta(seconds=float(text))
     except (ValueError, OverflowError):
         seconds = timedelta(-1)
-    if seconds < timedelta(0):
+    if not timedelta(0) <= seconds <= timedelta(days=365):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
 

@@ -287,4 +287,5 @@ class Budget(models.Model):
             raise PolicyStrandsJobs(self.key, policy.capacity, found["jobs"], found["largest"])
 
     def _unfinished(self) -> models.QuerySet[JobBinding]:
-        return self.bindings.filter(job__status__in=UNFINISHED)
+        bindings = self.bindings.using(self._state.db)  # not a replica that lags behind
+        return bindings.filter(job__status__in=UNFINISHED)

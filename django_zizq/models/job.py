@@ -69,7 +69,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         in the order of their ids, in batches of 1000, and a handful of statements for each.
         """
         using = self._db or router.db_for_write(self.model)
-        ids = list(self.order_by("pk").values_list("pk", flat=True))
+        ids = list(self.using(using).order_by("pk").values_list("pk", flat=True))
         deleted = delete_jobs(Database(using), ids)
         self._result_cache = None
         return deleted, {self.model._meta.label: deleted}

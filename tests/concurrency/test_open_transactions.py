@@ -189,6 +189,34 @@ def test_a_pass_defers_what_is_locked_and_goes_on_with_the_rest() -> None:
     assert_in_use_is_exact()
 
 
+def test_budgets_that_others_hold_take_no_slot_from_jobs_on_others() -> None:
+    """One slot, and two locked budgets in front: the job behind them starts all the same."""
+    for key in ("locked", "locked too", "free"):
+        limit(key, 1)
+    bound_to("locked")
+    bound_to("locked too")
+    free = bound_to("free")
+    unbound = enqueue("test.work", payload={})
+    taker = Taker()
+    is_locked, may_end = threading.Event(), threading.Event()
+
+    def hold_the_locks() -> None:
+        with transaction.atomic():
+            list(Budget.objects.filter(key__startswith="locked").select_for_update())
+            is_locked.set()
+            assert may_end.wait(DEADLINE_S)
+
+    with background() as start:
+        holder = start(hold_the_locks)
+        assert is_locked.wait(DEADLINE_S)
+        results = [taker.run(slots=1) for _ in range(2)]
+        may_end.set()
+        holder.result(DEADLINE_S)
+    assert [[job.id for job in result.claimed] for result in results] == [[free.pk], [unbound.pk]]
+    assert results[0].contended
+    assert_in_use_is_exact()
+
+
 def test_a_pass_leaves_a_locked_job_to_its_owner() -> None:
     jobs = [enqueue("test.work", payload={}) for _ in range(3)]
     taker = Taker()

@@ -1,0 +1,193 @@
+"""The claiming half of a pass: whose turn it is, and that budgets and jobs are to be had.
+
+It never waits: what somebody else has locked is left out, and the pass says *contended*.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django_zizq import lanes, pools
+from django_zizq.core.admission import Admission, Candidate, admit
+from django_zizq.core.backoff import Backoff, Retention
+from django_zizq.core.tokens import Pool
+from django_zizq.dialect import Database, from_ms, to_ms
+from django_zizq.outcomes import Claimed, read_stored
+from django_zizq.transitions import Bindings, bindings_of
+
+if TYPE_CHECKING:
+    from django_zizq.dispatch import Pass, Request
+
+
+class Claim:
+    """Claim what *request* asks for, in the transaction of a pass, and note it in *result*."""
+
+    def __init__(self, db: Database, request: Request, result: Pass, now: datetime | None) -> None:
+        self._db = db
+        self._request = request
+        self._result = result
+        self._fixed_now = None if now is None else to_ms(now)
+        self._heads: dict[int, lanes.Head] = {}
+        self._bindings: dict[int, Bindings] = {}
+        self._pools: dict[int, Pool] = {}
+        self._locked: set[int] = set()
+
+    def run(self) -> None:
+        self._heads = {head.id: head for head in self._served(lanes.heads(self._db))}
+        if not self._heads:
+            return
+        self._bindings, self._pools = pools.read(self._db, self._heads)
+        admission, open_heads = self._open()
+        if open_heads:
+            admission = self._take(open_heads)
+        self._report(admission)
+
+    def _open(self) -> tuple[Admission, list[Candidate]]:
+        """Return the heads that can pay and whose budgets are now locked, with the last walk.
+
+        Budgets that somebody else holds keep nothing back but the jobs bound to them: those heads
+        then stand in the walk only for what they close, and others are looked for in their place.
+        """
+        missed: set[int] = set()
+        while True:
+            seen = [
+                self._seen(head, claimable=id not in missed) for id, head in self._heads.items()
+            ]
+            admission = self._walk(seen)
+            for job in admission.taken:
+                for budget, cost in job.bindings:
+                    self._pools[budget].restore(cost)
+            self._lock({budget for job in admission.taken for budget, _ in job.bindings})
+            open_heads = [job for job in admission.taken if self._is_locked(job.bindings)]
+            if len(open_heads) == len(admission.taken):
+                return admission, open_heads
+            missed |= {job.id for job in admission.taken} - {job.id for job in open_heads}
+            self._result.contended = True
+
+    def _served(self, heads: list[lanes.Head]) -> list[lanes.Head]:
+        request, served = self._request, []
+        for head in heads:
+            if request.queues is not None and head.queue not in request.queues:
+                continue
+            if request.handles(head.type):
+                served.append(head)
+            else:
+                self._result.unhandled.add(head.type)
+        return served
+
+    def _seen(self, head: lanes.Head, *, claimable: bool = True) -> Candidate:
+        bindings = self._bindings.get(head.id, ())
+        return Candidate(head.id, head.priority, bindings, head.parked_at, claimable=claimable)
+
+    def _walk(self, candidates: list[Candidate]) -> Admission:
+        request, now = self._request, self._result.now
+        for pool in self._pools.values():
+            pool.refill(now=now)
+        return admit(candidates, self._pools, slots=request.slots, ahead=request.ahead, now=now)
+
+    def _take(self, open_heads: list[Candidate]) -> Admission:
+        """Fetch the lanes of heads whose budgets are locked, and walk in earnest."""
+        limits = self._limits(open_heads)
+        fetched = {job.id: job for job in lanes.fetch(self._db, limits)}
+        # A lane can also come back empty: its jobs are locked by whoever rebinds or deletes them.
+        if len(limits) > len({job.lane for job in fetched.values()}):
+            self._result.contended = True
+        candidates = [
+            self._seen(head, claimable=False)
+            for head in self._heads.values()
+            if head.lane not in limits
+        ]
+        candidates += self._candidates(fetched, limits)
+        candidates.sort(key=lambda job: (job.priority, job.id))
+        admission = self._walk(candidates)
+        if admission.taken:
+            self._write(admission.taken, fetched)
+        return admission
+
+    def _lock(self, budget_ids: set[int]) -> None:
+        locked, clock = pools.lock(self._db, budget_ids - self._locked)
+        self._pools |= locked
+        self._locked |= locked.keys()
+        if self._fixed_now is None:
+            self._result.now = max(self._result.now, clock)
+
+    def _is_locked(self, bindings: Bindings) -> bool:
+        return all(budget in self._locked for budget, _ in bindings)
+
+    def _limits(self, open_heads: list[Candidate]) -> dict[int, int]:
+        """Share the slots out over the open lanes, twice over, and never beyond their tokens.
+
+        One job more than the tokens could pay for is looked at, so that the walk also learns when
+        the next falls due. Where a lane has more than its share the walk stops there and the next
+        pass goes on, so the order stays exact whatever the shares.
+        """
+        limits = {}
+        for job in open_heads:
+            total = self._request.slots + (0 if job.bindings else self._request.ahead)
+            if len(open_heads) > 1:
+                total = min(total, 2 * -(-total // len(open_heads)))
+            tokens = (self._pools[budget] for budget, _ in job.bindings)
+            for pool in tokens:
+                pool.refill(now=self._result.now)
+                total = min(total, pool.available + 1)
+            limits[self._heads[job.id].lane] = total
+        return limits
+
+    def _candidates(
+        self, fetched: dict[int, lanes.Ready], limits: dict[int, int]
+    ) -> list[Candidate]:
+        if not fetched:
+            return []
+        # Read in a statement of its own, after the lock on the jobs: whoever changes bindings
+        # locks the job first, so from here on they cannot change.
+        bindings = bindings_of(self._db, fetched)
+        sizes = Counter(job.lane for job in fetched.values())
+        last = {job.lane: job.id for job in fetched.values()}
+        return [
+            Candidate(
+                job.id,
+                job.priority,
+                bindings.get(job.id, ()),
+                job.parked_at,
+                claimable=self._is_locked(bindings.get(job.id, ())),
+                more=last[job.lane] == job.id and sizes[job.lane] >= limits[job.lane],
+            )
+            for job in fetched.values()
+            if self._request.handles(job.type)
+        ]
+
+    def _write(self, taken: list[Candidate], fetched: dict[int, lanes.Ready]) -> None:
+        now = from_ms(self._result.now)
+        ids = [job.id for job in taken]
+        lanes.claim(self._db, ids, worker_id=self._request.worker_id, now=now)
+        debited = {budget for job in taken for budget, _ in job.bindings}
+        pools.write(self._db, {budget: self._pools[budget] for budget in debited})
+        self._result.claimed = [_claimed(fetched[job.id], job.bindings, now) for job in taken]
+
+    def _report(self, admission: Admission) -> None:
+        result = self._result
+        result.next_due = admission.next_due
+        result.again = result.again or admission.again
+        result.parked = admission.parked
+        if admission.to_stamp:
+            lanes.stamp_parked(self._db, admission.to_stamp, now=from_ms(result.now))
+
+
+def _claimed(job: lanes.Ready, bindings: Bindings, now: datetime) -> Claimed:
+    return Claimed(
+        id=job.id,
+        claim=job.claim + 1,
+        type=job.type,
+        queue=job.queue,
+        payload=json.loads(job.payload),
+        attempts=job.attempts,
+        losses=job.losses,
+        retry_limit=job.retry_limit,
+        backoff=read_stored(Backoff, job.backoff),
+        retention=read_stored(Retention, job.retention),
+        bindings=bindings,
+        dequeued_at=now,
+    )
