@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from django_zizq import lanes, pools
 from django_zizq.core.admission import Admission, Candidate, admit
@@ -20,6 +20,9 @@ from django_zizq.transitions import Bindings, bindings_of
 
 if TYPE_CHECKING:
     from django_zizq.dispatch import Pass, Request
+
+_ROUNDS: Final = 8
+"""Each costs a statement; whoever has so many budgets locked will be done by the next pass."""
 
 
 class Claim:
@@ -49,10 +52,11 @@ class Claim:
         """Return the heads that can pay and whose budgets are now locked, with the last walk.
 
         Budgets that somebody else holds keep nothing back but the jobs bound to them: those heads
-        then stand in the walk only for what they close, and others are looked for in their place.
+        then stand in the walk only for what they close, and others are looked for in their place,
+        in a few rounds.
         """
         missed: set[int] = set()
-        while True:
+        for _ in range(_ROUNDS):
             seen = [
                 self._seen(head, claimable=id not in missed) for id, head in self._heads.items()
             ]
@@ -63,9 +67,10 @@ class Claim:
             self._lock({budget for job in admission.taken for budget, _ in job.bindings})
             open_heads = [job for job in admission.taken if self._is_locked(job.bindings)]
             if len(open_heads) == len(admission.taken):
-                return admission, open_heads
+                break
             missed |= {job.id for job in admission.taken} - {job.id for job in open_heads}
             self._result.contended = True
+        return admission, open_heads
 
     def _served(self, heads: list[lanes.Head]) -> list[lanes.Head]:
         request, served = self._request, []
