@@ -10,7 +10,7 @@ from typing import Final
 from django.db import close_old_connections, connections
 
 from django_zizq.execution import run
-from django_zizq.outcomes import Claimed, Ended, Failure
+from django_zizq.outcomes import Claimed, Ended, Failure, Success
 
 _LEFT_OPEN: Final = Failure(
     error_type="TransactionLeftOpen",
@@ -70,7 +70,7 @@ class Crew:
             while (job := self._work.get()) is not None:
                 close_old_connections()
                 outcome = run(job)
-                if _left_a_transaction_open():
+                if _left_a_transaction_open() and isinstance(outcome, Success):
                     outcome = _LEFT_OPEN
                 close_old_connections()
                 self._report(Ended(job, outcome))

@@ -18,7 +18,7 @@ from django_zizq.conf import settings
 from django_zizq.core.backoff import Retention
 from django_zizq.dialect import Database, from_ms, to_ms
 from django_zizq.outcomes import Claimed, Ended, HandBack, Lost, Outcome, move_of, read_stored
-from django_zizq.transitions import Settled, bindings_of, delete_jobs, settle
+from django_zizq.transitions import Settled, bindings_of, delete_jobs, delete_rows, settle
 from django_zizq.wakeup import wake_dispatchers
 
 logger = logging.getLogger("django_zizq")
@@ -131,19 +131,21 @@ def purge(db: Database, *, now: datetime) -> int:
 
     A job that a foreign key of the site's still points at is kept, and said in the log.
     """
-    with transaction.atomic(using=db.using):
-        lock = f"{db.exclusive} SKIP LOCKED" if db.exclusive else ""
-        due = db.rows(
-            "SELECT id FROM django_zizq_job WHERE purge_at <= %s "
-            f"ORDER BY purge_at LIMIT %s {lock}",
-            db.instant(now),
-            settings().purge_batch,
-        )
-        ids = sorted(id for (id,) in due)
+    ids: list[int] = []
     try:
-        return delete_jobs(db, ids)
+        with transaction.atomic(using=db.using):
+            lock = f"{db.exclusive} SKIP LOCKED" if db.exclusive else ""
+            due = db.rows(
+                "SELECT id FROM django_zizq_job WHERE purge_at <= %s "
+                f"ORDER BY purge_at LIMIT %s {lock}",
+                db.instant(now),
+                settings().purge_batch,
+            )
+            ids = [id for (id,) in due]
+            delete_rows(db, ids)
     except IntegrityError:
         return sum(_purge_one(db, id) for id in ids)
+    return len(ids)
 
 
 def _purge_one(db: Database, job_id: int) -> int:
