@@ -53,14 +53,18 @@ class Admission:
 
     *taken* may be dispatched; their pools are debited. *parked* maps the id of each job that
     must wait for tokens to the budgets that keep it waiting. *to_stamp* are those whose time at
-    the head begins now. *next_due* is the next instant, in
-    milliseconds, at which a walk could come to another end by the clock alone; None if only an
-    event can. *again* says that jobs which could pay were left out: look again at once.
+    the head begins now. *closed* maps each budget that is closed to those behind to the job that
+    closed it; *held* maps those of them that could have paid to the end of the hold window, in
+    milliseconds. *next_due* is the next instant, in milliseconds, at which a walk could come to
+    another end by the clock alone; None if only an event can. *again* says that jobs which could
+    pay were left out: look again at once.
     """
 
     taken: list[Candidate] = field(default_factory=list)
     parked: dict[int, tuple[int, ...]] = field(default_factory=dict)
     to_stamp: list[int] = field(default_factory=list)
+    closed: dict[int, int] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
     next_due: int | None = None
     again: bool = False
 
@@ -116,7 +120,6 @@ class _Walk:
         self._slots = slots
         self._limit = slots + ahead
         self._now = now
-        self._closed: set[int] = set()
         self._in_line: set[int] = set()
         self._passed: set[int] = set()
         self._cut_short = False
@@ -137,14 +140,14 @@ class _Walk:
         waits_for = tuple(
             budget
             for budget, cost in job.bindings
-            if budget in self._closed or not self._pools[budget].can_pay(cost)
+            if budget in self.admission.closed or not self._pools[budget].can_pay(cost)
         )
         if waits_for:
             self._park(job, waits_for)
         elif job.claimable:
             self._take(job)
         else:
-            self._closed.update(budget for budget, _ in job.bindings)
+            self._close(job, *(budget for budget, _ in job.bindings))
             self.admission.again = True
         self._passed.update(budget for budget, _ in job.bindings)
 
@@ -171,13 +174,18 @@ class _Walk:
         for budget, cost in job.bindings:
             first_in_line = budget not in self._in_line
             self._in_line.add(budget)
-            if budget in self._closed:
+            if budget in self.admission.closed:
                 continue
             due = self._pools[budget].due(cost)
             if due is not Wait.NOW:
-                self._closed.add(budget)
+                self._close(job, budget)
                 if not isinstance(due, Wait):
                     self.admission.wake_at(due)
             elif first_in_line and held_until is not None:
-                self._closed.add(budget)
+                self._close(job, budget)
+                self.admission.held[budget] = held_until
                 self.admission.wake_at(held_until)
+
+    def _close(self, job: Candidate, *budgets: int) -> None:
+        for budget in budgets:
+            self.admission.closed.setdefault(budget, job.id)

@@ -71,12 +71,34 @@ class TypeRegistered(Conflict):
         )
 
 
+class UniqueKeyHeld(Conflict):
+    """Another job has taken the unique key meanwhile, so this one cannot be requeued."""
+
+    def __init__(self, job_id: int, unique_key: str, holder: int) -> None:
+        self.job_id = job_id
+        self.unique_key = unique_key
+        self.holder = holder
+        super().__init__(
+            f"Job {job_id} cannot be requeued: job {holder} holds its unique key "
+            f"'{unique_key}'. Wait for that one to let go of the key, or delete it first."
+        )
+
+
 class InvalidPolicy(Invalid):
     """The policy breaks a rule of its fields."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class InvalidPause(Invalid):
+    """The end of a pause is not a time that it can have."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        self.key = key
+        self.reason = reason
+        super().__init__(f"Budget '{key}' cannot be paused: {reason}")
 
 
 class InvalidJob(Invalid):
@@ -149,15 +171,47 @@ class BudgetLimitReached(Invalid):
 
 
 class JobNotQueued(Invalid):
-    """The job is in flight or finished, so its bindings no longer change."""
+    """The job is in flight or finished, so what it is queued with no longer changes."""
 
     def __init__(self, job_id: int, status: str) -> None:
         self.job_id = job_id
         self.status = status
         super().__init__(
-            f"Job {job_id} is {status.replace('_', ' ')}; only the bindings of scheduled and "
-            "ready jobs can change."
+            f"Job {job_id} is {_in_words(status)}; only scheduled and ready jobs can be changed."
         )
+
+
+class JobNotFailed(Invalid):
+    """The job has not failed, or is running, so there is nothing to try again."""
+
+    def __init__(self, job_id: int, status: str) -> None:
+        self.job_id = job_id
+        self.status = status
+        super().__init__(
+            f"Job {job_id} is {_in_words(status)} and does not wait to be tried again; only jobs "
+            "that failed do. Use run_now to run a scheduled job before its time."
+        )
+
+
+class JobNotDead(Invalid):
+    """The job is not dead, so it cannot be requeued."""
+
+    def __init__(self, job_id: int, status: str) -> None:
+        self.job_id = job_id
+        self.status = status
+        super().__init__(
+            f"Job {job_id} is {_in_words(status)}; only dead jobs can be requeued. "
+            "Enqueue another job to run a completed one again."
+        )
+
+
+class JobFinished(Invalid):
+    """The job is completed or dead, so it cannot be killed."""
+
+    def __init__(self, job_id: int, status: str) -> None:
+        self.job_id = job_id
+        self.status = status
+        super().__init__(f"Job {job_id} is {_in_words(status)}; there is nothing left to kill.")
 
 
 class JobNotWritable(Invalid):
@@ -176,7 +230,9 @@ class BudgetNotFound(NotFound):
 
     def __init__(self, key: str) -> None:
         self.key = key
-        super().__init__(f"Budget '{key}' does not exist.")
+        super().__init__(
+            f"Budget '{key}' does not exist. Check the key, or create it with create_budget."
+        )
 
 
 class JobNotFound(NotFound):
@@ -196,3 +252,7 @@ class BindingNotFound(NotFound):
         super().__init__(
             f"Job {job_id} is not bound to budget '{key}'. Use bind_budget to bind it."
         )
+
+
+def _in_words(status: str) -> str:
+    return status.replace("_", " ")

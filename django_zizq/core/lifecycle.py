@@ -32,11 +32,12 @@ UNFINISHED = QUEUED | {JobStatus.IN_FLIGHT}
 TERMINAL = frozenset({JobStatus.COMPLETED, JobStatus.DEAD})
 
 TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
-    JobStatus.SCHEDULED: frozenset({JobStatus.READY}),
-    JobStatus.READY: frozenset({JobStatus.IN_FLIGHT}),
+    JobStatus.SCHEDULED: frozenset({JobStatus.READY, JobStatus.DEAD}),
+    JobStatus.READY: frozenset({JobStatus.IN_FLIGHT, JobStatus.DEAD}),
     JobStatus.IN_FLIGHT: frozenset(
         {JobStatus.READY, JobStatus.SCHEDULED, JobStatus.COMPLETED, JobStatus.DEAD}
     ),
     JobStatus.COMPLETED: frozenset(),
-    JobStatus.DEAD: frozenset(),
+    JobStatus.DEAD: frozenset({JobStatus.READY}),
 }
+"""What a person asks for is part of it: a queued job can be killed, and a dead one requeued."""

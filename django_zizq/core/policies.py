@@ -227,6 +227,20 @@ def as_binding(value: Binding | str) -> Binding:
     return Binding(value)
 
 
+def binding_of(
+    budget: Binding | str, cost: int | None, create_with: BudgetPolicy | None
+) -> Binding:
+    """Return the binding that a verb was told: as one value, or as a key with its cost (1).
+
+    Raises ``InvalidBinding``.
+    """
+    if not isinstance(budget, Binding):
+        return Binding(budget, 1 if cost is None else cost, create_with)
+    if cost is not None or create_with is not None:
+        raise InvalidBinding(budget.key, "state cost and create_with in the Binding, or a key.")
+    return budget
+
+
 def as_bindings(values: object) -> tuple[Binding, ...]:
     """Return *values* as bindings in their order.
 

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from django_zizq.core.policies import BudgetPolicy
+
+
+FOREVER_MS: Final = 221_845_392_000_000
+"""The first instant of the year 9000: where a pause without end ends, so that it stays a date."""
 
 
 class Wait(Enum):
@@ -23,6 +27,7 @@ class Wait(Enum):
 
     NOW = "now"
     ON_RELEASE = "on release"
+    ON_RESUME = "on resume"
     NEVER = "never"
 
 
@@ -80,6 +85,19 @@ class Pool:
             return max(0, self.allocation - self.in_use)
         return self.level // self.duration_ms
 
+    @property
+    def is_paused_for_good(self) -> bool:
+        """Whether it pays nothing until it is resumed."""
+        return self.paused_until is not None and self.paused_until >= FOREVER_MS
+
+    @property
+    def next_token_at(self) -> int | None:
+        """When the next token drips in, in milliseconds; None where none will."""
+        if self.duration_ms is None or self.available >= self.capacity:
+            return None
+        due = self._tokens_due(self.available + 1)
+        return None if isinstance(due, Wait) else due
+
     def can_pay(self, cost: int) -> bool:
         """Say whether *cost* tokens can be debited now."""
         if self.paused_until is not None:
@@ -104,17 +122,20 @@ class Pool:
         """Note that a job of *cost* is no longer in flight: a concurrency limit gets it back."""
         self.in_use -= cost
 
-    def due(self, cost: int) -> Due:
+    def due(self, cost: int, *, ahead: int = 0) -> Due:
         """Return when *cost* can be paid if nobody else draws on the pool.
 
-        Where a drip has to bring it, the instant is the first whole millisecond at which it is
-        there, so always later than the refill.
+        *ahead* is the sum of the costs that are paid before it. Where a drip has to bring it, the
+        instant is the first whole millisecond at which it is there, so always later than the
+        refill.
         """
         if cost > self.capacity:
             return Wait.NEVER
-        paid = self._tokens_due(cost)
+        paid = self._tokens_due(ahead + cost)
         if self.paused_until is None or paid is Wait.ON_RELEASE:
             return paid
+        if self.is_paused_for_good:
+            return Wait.ON_RESUME
         return self.paused_until if isinstance(paid, Wait) else max(paid, self.paused_until)
 
     def _tokens_due(self, cost: int) -> Due:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from django_zizq.core.backoff import Backoff, check_delay
 from django_zizq.core.errors import InvalidJob
 from django_zizq.core.lifecycle import JobStatus
+from django_zizq.core.names import name_fault
 
 
 class Retry(Exception):
@@ -37,6 +38,27 @@ class Kill(Exception):
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
         super().__init__(reason or "killed by its handler")
+
+
+class RateLimited(Exception):
+    """Raise from a handler whose service has said "too many requests".
+
+    The budget *key* is paused for *retry_after*, counted from when the end of the job is stored,
+    and the job goes back to ready: that is no failure and costs no attempt. A job that does not
+    draw on that budget is scheduled for the end of the pause, so that it does not run again at
+    once. A pause that lasts longer already stays. Raises ``InvalidJob``, which then is the job's
+    failure, for a bad key and for a delay that is negative or over a hundred years.
+    """
+
+    def __init__(self, key: str, retry_after: timedelta) -> None:
+        if fault := name_fault(key):
+            raise InvalidJob("rate limited", f"the key of the budget {fault}.")
+        if retry_after is None:
+            raise InvalidJob("retry_after", "state how long the budget is to be paused.")
+        check_delay("retry_after", retry_after)
+        self.key = key
+        self.retry_after = retry_after
+        super().__init__(f"budget '{key}' is rate limited for {retry_after}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
