@@ -81,6 +81,33 @@ _NEXT_HEAD_SCALAR = """
     )
 """
 
+# The same for the lanes of scheduled jobs, which only counting asks for.
+_SCHEDULED = """
+    WITH RECURSIVE head (lane, id) AS (
+        SELECT * FROM (
+            SELECT lane, id FROM django_zizq_job WHERE status = 'scheduled'
+             ORDER BY lane, id LIMIT 1
+        ) AS first
+        UNION ALL
+        {next_head}
+    )
+    SELECT lane, id FROM head
+"""
+
+_NEXT_SCHEDULED_LATERAL = """
+    SELECT next.* FROM head, LATERAL (
+        SELECT job.lane, job.id FROM django_zizq_job AS job
+         WHERE status = 'scheduled' AND lane > head.lane ORDER BY lane, id LIMIT 1
+    ) AS next
+"""
+
+_NEXT_SCHEDULED_SCALAR = """
+    SELECT job.lane, job.id FROM head JOIN django_zizq_job AS job ON job.id = (
+        SELECT id FROM django_zizq_job
+         WHERE status = 'scheduled' AND lane > head.lane ORDER BY lane, id LIMIT 1
+    )
+"""
+
 _COLUMNS = (
     "id, lane, priority, type, queue, {payload}, claim, attempts, losses, retry_limit, "
     "{backoff}, {retention}, parked_at"
@@ -105,6 +132,12 @@ def heads(db: Database) -> list[Head]:
         Head(lane, id, priority, queue, type, db.read_ms(parked_at))
         for lane, id, priority, queue, type, parked_at in db.rows(sql)
     ]
+
+
+def scheduled(db: Database) -> dict[int, int]:
+    """Return one scheduled job of every lane that has some, by lane; one statement."""
+    step = _NEXT_SCHEDULED_LATERAL if db.is_postgresql else _NEXT_SCHEDULED_SCALAR
+    return dict(db.rows(_SCHEDULED.format(next_head=step)))
 
 
 def fetch(db: Database, limits: Mapping[int, int]) -> list[Ready]:

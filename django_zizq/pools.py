@@ -59,6 +59,14 @@ def read(db: Database, job_ids: Iterable[int]) -> tuple[dict[int, Bindings], dic
     return bindings, pools
 
 
+def of_budgets(db: Database, budget_ids: Collection[int]) -> dict[int, Pool]:
+    """Return the pools of budgets, not refilled; one statement, none where there are no budgets."""
+    if not budget_ids:
+        return {}
+    sql = f"SELECT {_STATE} FROM django_zizq_budget AS budget WHERE {db.among('id')}"
+    return {id: _pool(db, state) for id, *state in db.rows(sql, db.listed(budget_ids))}
+
+
 def lock(db: Database, budget_ids: Collection[int]) -> tuple[dict[int, Pool], int]:
     """Lock the budgets that nobody else holds, in id order; return their pools, not refilled.
 

@@ -183,6 +183,11 @@ class Migration(migrations.Migration):
                         name="zizq_scheduled_due",
                     ),
                     models.Index(
+                        condition=models.Q(("status", "scheduled")),
+                        fields=["lane", "id"],
+                        name="zizq_scheduled_by_lane",
+                    ),
+                    models.Index(
                         condition=models.Q(("status", "in_flight")),
                         fields=["worker"],
                         name="zizq_in_flight_worker",
@@ -300,7 +305,7 @@ class Migration(migrations.Migration):
                 ("failed_at", models.DateTimeField()),
             ],
             options={
-                "ordering": ("job", "attempt", "id"),
+                "ordering": ("job", "id"),
             },
         ),
         migrations.CreateModel(
@@ -339,7 +344,9 @@ class Migration(migrations.Migration):
                 "verbose_name": "binding",
                 "db_table": "django_zizq_binding",
                 "ordering": ("job", "position"),
-                "indexes": [models.Index(fields=["budget", "job"], name="zizq_binding_budget")],
+                "indexes": [
+                    models.Index(fields=["key", "cost", "job"], name="zizq_binding_by_key")
+                ],
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("job", "budget"), name="zizq_job_binds_a_budget_once"

@@ -33,7 +33,7 @@ class JobBinding(models.Model):
         db_table = "django_zizq_binding"
         verbose_name = "binding"
         ordering = ("job", "position")
-        indexes = (models.Index(fields=("budget", "job"), name="zizq_binding_budget"),)
+        indexes = (models.Index(fields=("key", "cost", "job"), name="zizq_binding_by_key"),)
         constraints = (
             models.UniqueConstraint(fields=("job", "budget"), name="zizq_job_binds_a_budget_once"),
             models.CheckConstraint(condition=Q(cost__gte=1), name="zizq_cost_at_least_one"),

@@ -19,7 +19,7 @@ class JobError(models.Model):
     failed_at = models.DateTimeField()
 
     class Meta:
-        ordering = ("job", "attempt", "id")
+        ordering = ("job", "id")
 
     def __str__(self) -> str:
         return f"{self.error_type}: {self.message}"

