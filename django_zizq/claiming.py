@@ -177,6 +177,10 @@ class Claim:
         result.next_due = admission.next_due
         result.again = result.again or admission.again
         result.parked = admission.parked
+        result.waits = any(
+            not any(self._pools[budget].is_paused_for_good for budget in budgets)
+            for budgets in admission.parked.values()
+        )
         if admission.to_stamp:
             lanes.stamp_parked(self._db, admission.to_stamp, now=from_ms(result.now))
 

@@ -23,10 +23,10 @@ from django.db import transaction
 from django_zizq.claiming import Claim
 from django_zizq.conf import settings
 from django_zizq.core.errors import ZizqError
-from django_zizq.core.lifecycle import QUEUED
+from django_zizq.core.lifecycle import QUEUED, JobStatus
 from django_zizq.dialect import Database, from_ms, milliseconds_of, to_ms
 from django_zizq.maintenance import PROMOTE_BATCH, promote
-from django_zizq.outcomes import Claimed, Ended, move_of
+from django_zizq.outcomes import Claimed, Ended, budgets_to_pause, move_of
 from django_zizq.transitions import Move, Settled, settle
 from django_zizq.wakeup import wake_dispatchers
 
@@ -64,7 +64,8 @@ class Pass:
     *next_due* and *next_ready_at* are the instants, in milliseconds, at which tokens fall due or
     a scheduled job becomes ready; *now* is the pass's own time. *again*: there may be more to
     take at once. *contended*: something was locked by others; look again in a few milliseconds.
-    *parked* maps jobs at the heads of their lanes to the budgets that keep them waiting.
+    *parked* maps jobs at the heads of their lanes to the budgets that keep them waiting; *waits*
+    says that some of them will run by and by, without somebody resuming a budget.
     *unhandled*: types seen without handler.
     """
 
@@ -77,6 +78,7 @@ class Pass:
     again: bool = False
     contended: bool = False
     parked: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    waits: bool = False
     unhandled: set[str] = field(default_factory=set)
 
 
@@ -105,7 +107,7 @@ _WORKER = "SELECT id FROM django_zizq_worker WHERE id = %s"
 def run_pass(
     db: Database, request: Request, *, wait: bool = True, now: datetime | None = None
 ) -> Pass:
-    """Settle, then claim, in one transaction of its own.
+    """Settle, make ready what is due, then claim, in one transaction of its own.
 
     *now* stands in for the database's clock. Raises ``WorkerGone`` where the worker's row is
     gone, and ``OperationalError`` where *wait* is true and locks were not to be had in time; the
@@ -114,8 +116,13 @@ def run_pass(
     """
     with transaction.atomic(using=db.using):
         result = _begin(db, request, wait=wait, now=now)
-        result.moves = {one.job.id: move_of(one, now=result.now) for one in request.ended}
+        pausable = budgets_to_pause(db, request.ended)
+        result.moves = {
+            one.job.id: move_of(one, now=result.now, pausable=pausable) for one in request.ended
+        }
         result.settled = settle(db, list(result.moves.values()), wait=wait)
+        # Only now: what is promoted is locked, and the settling has waited for jobs of any id.
+        _promote(db, result)
         if request.slots + request.ahead > 0:
             Claim(db, request, result, now).run()
         # Others may serve what tokens were freed for, or what is to be run again; whether they
@@ -139,13 +146,19 @@ def _begin(db: Database, request: Request, *, wait: bool, now: datetime | None) 
         next_ready = next((at for (at,) in db.rows(_NEXT_READY)), None)
     if not worker:
         raise WorkerGone(request.worker_id)
-    result = Pass(to_ms(clock if now is None else now), next_ready_at=db.read_ms(next_ready))
-    if result.next_ready_at is not None and result.next_ready_at <= result.now:
-        _promote(db, result)
-    return result
+    return Pass(to_ms(clock if now is None else now), next_ready_at=db.read_ms(next_ready))
 
 
 def _promote(db: Database, result: Pass) -> None:
+    """Make ready what is due, and note when the next will be, what was settled included."""
+    moves = (result.moves[id] for id in result.settled.moved)
+    later = [move.ready_at for move in moves if move.status == JobStatus.SCHEDULED]
+    dates = [to_ms(ready_at) for ready_at in later if ready_at is not None]
+    if result.next_ready_at is not None:
+        dates.append(result.next_ready_at)
+    result.next_ready_at = min(dates, default=None)
+    if result.next_ready_at is None or result.next_ready_at > result.now:
+        return
     promoted = promote(db, now=from_ms(result.now))
     result.again = promoted == PROMOTE_BATCH
     result.contended = not promoted

@@ -155,7 +155,7 @@ class Dispatcher:
     def _is_done(self, result: Pass) -> bool:
         if self._held or result.again or result.contended:
             return False
-        return self._options.once or (self._options.until_idle and not result.parked)
+        return self._options.once or (self._options.until_idle and not result.waits)
 
     def _collect(self) -> None:
         while True:

@@ -12,15 +12,14 @@ from asgiref.sync import async_to_sync
 
 from django_zizq.core.errors import InvalidJob
 from django_zizq.core.options import encode_json
-from django_zizq.core.verdicts import Kill, Retry
-from django_zizq.outcomes import Claimed, Failure, Outcome, Success
+from django_zizq.core.text import MESSAGE_LENGTH, TRACEBACK_LENGTH, storable
+from django_zizq.core.verdicts import Kill, RateLimited, Retry
+from django_zizq.outcomes import Claimed, Failure, Limited, Outcome, Success
 from django_zizq.registry import job_type
 
 logger = logging.getLogger("django_zizq")
 
 RESULT_LENGTH: Final = 10_000_000
-MESSAGE_LENGTH: Final = 10_000
-TRACEBACK_LENGTH: Final = 50_000
 
 
 def is_handled(type: str) -> bool:
@@ -42,7 +41,7 @@ def run(job: Claimed) -> Outcome:
             value = async_to_sync(_settle)(value)
         return Success(_result(job, value))
     except BaseException as error:  # noqa: BLE001 - a handler must not end its worker
-        return _failure(error)
+        return _end_of(error)
 
 
 async def _settle(value: Awaitable[Any]) -> Any:
@@ -62,28 +61,27 @@ def _result(job: Claimed, value: Any) -> str | None:
     return encoded
 
 
-def _failure(error: BaseException) -> Failure:
+def _end_of(error: BaseException) -> Outcome:
     kind = type(error)
     name = kind.__qualname__
-    error_type = _storable(
+    error_type = storable(
         name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
     )
     try:
+        # Built anew, which checks them: a subclass may have spoilt what its dispatcher reads.
+        if isinstance(error, RateLimited):
+            limited = RateLimited(error.key, error.retry_after)
+            return Limited(limited.key, limited.retry_after)
+        retry = Retry(at=error.at, delay=error.delay) if isinstance(error, Retry) else Retry()
         return Failure(
             error_type=error_type,
-            message=_storable(str(error), MESSAGE_LENGTH),
-            traceback=_storable(
+            message=storable(str(error), MESSAGE_LENGTH),
+            traceback=storable(
                 "".join(traceback.format_exception(error)), TRACEBACK_LENGTH, keep_end=True
             ),
             killed=isinstance(error, Kill),
-            retry_at=error.at if isinstance(error, Retry) else None,
-            retry_delay=error.delay if isinstance(error, Retry) else None,
+            retry_at=retry.at,
+            retry_delay=retry.delay,
         )
     except BaseException:  # noqa: BLE001 - an exception's own methods are the handler's code too
         return Failure(error_type=error_type, message="its message could not be shown")
-
-
-def _storable(text: str, length: int, *, keep_end: bool = False) -> str:
-    """Return *text* cut to *length*, without what a text column cannot hold."""
-    cut = text[-length:] if keep_end else text[:length]
-    return cut.encode(errors="backslashreplace").decode().replace("\0", "\\x00")[:length]

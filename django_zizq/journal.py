@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from django_zizq.core.lifecycle import JobStatus
 from django_zizq.dialect import to_ms
-from django_zizq.outcomes import Ended, Failure, HandBack
+from django_zizq.outcomes import Ended, Failure, HandBack, Limited
 from django_zizq.transitions import Move
 
 logger = logging.getLogger("django_zizq")
@@ -27,12 +27,15 @@ class Journal:
     retried: int = 0
     dead: int = 0
     handed_back: int = 0
+    rate_limited: int = 0
     refused: int = 0
 
     @property
     def settled(self) -> int:
         """How many claims have come to their end here."""
-        return self.completed + self.retried + self.dead + self.handed_back + self.refused
+        failed = self.retried + self.dead
+        given_back = self.handed_back + self.rate_limited + self.refused
+        return self.completed + failed + given_back
 
     def moved(self, ended: Ended, move: Move, *, now: int) -> None:
         """Note that a job's end was stored."""
@@ -40,6 +43,8 @@ class Journal:
         if isinstance(outcome, HandBack):
             self.handed_back += 1
             logger.info("%s #%s was handed back", job.type, job.id)
+        elif isinstance(outcome, Limited):
+            self._limited(ended, outcome, move)
         elif isinstance(outcome, Failure):
             self._failed(ended, outcome, move, now)
         else:
@@ -63,9 +68,19 @@ class Journal:
             (self.retried, "failed and will be tried again"),
             (self.dead, "dead"),
             (self.handed_back, "handed back"),
+            (self.rate_limited, "rate limited"),
             (self.refused, "taken away"),
         )
         return ", ".join(f"{count} {what}" for count, what in counts if count) or "no job was run"
+
+    def _limited(self, ended: Ended, limited: Limited, move: Move) -> None:
+        self.rate_limited += 1
+        job = ended.job
+        if move.pause is None:
+            what = f"there is no budget '{limited.key}' to pause, so the job alone waits for"
+        else:
+            what = f"budget '{limited.key}' is paused for"
+        logger.warning("%s #%s is rate limited; %s %s", job.type, job.id, what, limited.retry_after)
 
     def _failed(self, ended: Ended, failure: Failure, move: Move, now: int) -> None:
         job, line = ended.job, failure.message.partition("\n")[0]

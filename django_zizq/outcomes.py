@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -13,8 +14,8 @@ from django_zizq.core.backoff import MAX_DELAY_MS, Backoff, Retention
 from django_zizq.core.errors import ZizqError
 from django_zizq.core.lifecycle import JobStatus
 from django_zizq.core.verdicts import after_failure
-from django_zizq.dialect import from_ms, to_ms
-from django_zizq.transitions import Bindings, JobFailure, Move
+from django_zizq.dialect import Database, from_ms, to_ms
+from django_zizq.transitions import Bindings, JobFailure, Move, bindings_of
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -79,13 +80,21 @@ class HandBack:
 
 
 @dataclass(slots=True, frozen=True)
+class Limited:
+    """The service said "too many requests": the budget *key* is to pause; not a failure."""
+
+    key: str
+    retry_after: timedelta
+
+
+@dataclass(slots=True, frozen=True)
 class Lost:
     """The worker is lost; after ``MAX_LOST`` such losses the job is dead."""
 
     worker: str
 
 
-Outcome = Success | Failure | HandBack | Lost
+Outcome = Success | Failure | HandBack | Lost | Limited
 
 
 @dataclass(slots=True, frozen=True)
@@ -96,8 +105,55 @@ class Ended:
     outcome: Outcome
 
 
-def move_of(ended: Ended, *, now: int) -> Move:
-    """Return the way out of in flight of *ended* at *now*, in milliseconds."""
+_CLAIMS = """
+    SELECT id, claim, type, queue, attempts, losses, retention, dequeued_at
+      FROM django_zizq_job WHERE {condition} AND status = 'in_flight' ORDER BY id {lock}
+"""
+
+
+def claims_where(
+    db: Database, condition: str, parameter: Any, *, lock: str = "", without: Collection[int] = ()
+) -> list[Claimed]:
+    """Return the jobs in flight that meet *condition*, without their payloads, in id order.
+
+    They are locked with the clause *lock*. *without* are the ids of some to leave out.
+    """
+    sql = _CLAIMS.format(condition=condition, lock=lock)
+    rows = [row for row in db.rows(sql, parameter) if row[0] not in without]
+    bindings = bindings_of(db, [row[0] for row in rows]) if rows else {}
+    return [
+        Claimed(
+            id=id,
+            claim=claim,
+            type=type,
+            queue=queue,
+            payload=None,
+            attempts=attempts,
+            losses=losses,
+            retry_limit=None,
+            backoff=None,
+            retention=read_stored(Retention, retention),
+            bindings=bindings.get(id, ()),
+            dequeued_at=from_ms(db.read_ms(dequeued_at) or 0),
+        )
+        for id, claim, type, queue, attempts, losses, retention, dequeued_at in rows
+    ]
+
+
+def budgets_to_pause(db: Database, ended: Iterable[Ended]) -> dict[str, int]:
+    """Return the ids of the budgets that handlers asked to pause; one statement if any did."""
+    keys = sorted({one.outcome.key for one in ended if isinstance(one.outcome, Limited)})
+    if not keys:
+        return {}
+    sql = f"SELECT key, id FROM django_zizq_budget WHERE {db.among('key', 'text')}"
+    return dict(db.rows(sql, db.listed(keys)))
+
+
+def move_of(ended: Ended, *, now: int, pausable: Mapping[str, int] | None = None) -> Move:
+    """Return the way out of in flight of *ended* at *now*, in milliseconds.
+
+    *pausable* is what :func:`budgets_to_pause` said of it.
+    """
     job, outcome = ended.job, ended.outcome
     move = Move(
         job_id=job.id,
@@ -115,6 +171,8 @@ def move_of(ended: Ended, *, now: int) -> Move:
             _keep_for(move, _retention(job).completed, now)
         case Failure():
             _fail(move, job, outcome, now)
+        case Limited(key, retry_after):
+            _limit(move, key, from_ms(now + retry_after // _MILLISECOND), pausable or {})
         case Lost(worker):
             move.losses += 1
             if move.losses >= settings().max_lost:
@@ -122,6 +180,15 @@ def move_of(ended: Ended, *, now: int) -> Move:
                 move.failure = _record(job, "WorkerLost", message, "", now)
                 _bury(move, job, now)
     return move
+
+
+def _limit(move: Move, key: str, until: datetime, pausable: Mapping[str, int]) -> None:
+    budget = pausable.get(key)
+    if budget is not None:
+        move.pause = (budget, until)
+    if all(bound != budget for bound, _ in move.bindings):
+        # The pause does not hold this job back, and it is not to run again at once.
+        move.status, move.ready_at = JobStatus.SCHEDULED, until
 
 
 def _fail(move: Move, job: Claimed, failure: Failure, now: int) -> None:

@@ -42,7 +42,8 @@ class JobFailure:
 class Move:
     """One job's way out of in flight: what its row becomes, and the claim it is made under.
 
-    *result* is JSON text. With ``delete`` the job leaves no row behind.
+    *result* is JSON text. With ``delete`` the job leaves no row behind. *pause* is the id of a
+    budget that is to pay nothing before that time.
     """
 
     job_id: int
@@ -58,6 +59,7 @@ class Move:
     result: str | None = None
     failure: JobFailure | None = None
     delete: bool = False
+    pause: tuple[int, datetime] | None = None
 
 
 @dataclass(slots=True)
@@ -130,6 +132,11 @@ _CREDIT = """
     RETURNING id, duration_ms
 """
 
+_PAUSE = """
+    UPDATE django_zizq_budget SET paused_until = %s
+     WHERE id = %s AND (paused_until IS NULL OR paused_until < %s)
+"""
+
 _BINDINGS = """
     SELECT job_id, budget_id, cost FROM django_zizq_binding
      WHERE {among} ORDER BY job_id, position
@@ -150,9 +157,13 @@ def settle(db: Database, moves: Sequence[Move], *, wait: bool = True) -> Settled
     moved = _move(db, wanted)
     settled.moved = {move.job_id for move in moved}
     settled.refused = {move.job_id for move in wanted} - settled.moved
-    _keep_failures(db, moved)
+    keep_failures(db, [(move.job_id, move.failure) for move in moved if move.failure is not None])
     delete_rows(db, [move.job_id for move in moved if move.delete])
-    settled.freed = _credit(db, _costs(move.bindings for move in moved))
+    pauses = [move.pause for move in moved if move.pause is not None]
+    settled.freed = _credit(
+        db, _costs(move.bindings for move in moved), also_lock={budget for budget, _ in pauses}
+    )
+    _pause(db, pauses)
     return settled
 
 
@@ -169,24 +180,26 @@ def delete_jobs(db: Database, job_ids: Sequence[int]) -> int:
     """Delete jobs with what belongs to them, crediting those in flight; return how many went.
 
     *job_ids* rise. Waits for jobs that somebody else has locked; takes all of them, a thousand at
-    a time, before any budget. A few statements for each thousand.
+    a time, before it deletes the first, and then the budgets: nobody waits for a unique key that
+    this has freed while this waits for a job. A few statements for each thousand.
     """
-    deleted, costs, ready = 0, Counter[int](), False
+    found, costs, ready = list[tuple[int, str]](), Counter[int](), False
     sql = (
         f"SELECT id, status FROM django_zizq_job WHERE {db.among('id')} ORDER BY id {db.exclusive}"
     )
     with transaction.atomic(using=db.using):
         for start in range(0, len(job_ids), DELETE_BATCH):
-            found = db.rows(sql, db.listed(job_ids[start : start + DELETE_BATCH]))
-            in_flight = [id for id, status in found if status == JobStatus.IN_FLIGHT]
+            found += db.rows(sql, db.listed(job_ids[start : start + DELETE_BATCH]))
+        for start in range(0, len(found), DELETE_BATCH):
+            batch = found[start : start + DELETE_BATCH]
+            in_flight = [id for id, status in batch if status == JobStatus.IN_FLIGHT]
             bindings = bindings_of(db, in_flight) if in_flight else {}
-            delete_rows(db, [id for id, _ in found])
+            delete_rows(db, [id for id, _ in batch])
             costs.update(_costs(bindings.values()))
-            ready = ready or any(status == JobStatus.READY for _, status in found)
-            deleted += len(found)
+            ready = ready or any(status == JobStatus.READY for _, status in batch)
         if _credit(db, costs) or ready:  # a ready one may have stood in the way of others
             wake_dispatchers(db)
-    return deleted
+    return len(found)
 
 
 def delete_rows(db: Database, job_ids: Collection[int]) -> None:
@@ -205,10 +218,15 @@ def _lockable(db: Database, moves: list[Move], settled: Settled) -> list[Move]:
     """Lock what can be had at once, and defer the rest: jobs first, then their budgets."""
     busy_jobs = _busy(db, _JOBS, {move.job_id for move in moves})
     free = [move for move in moves if move.job_id not in busy_jobs]
-    busy_budgets = _busy(db, _BUDGETS, {id for move in free for id, _ in move.bindings})
-    free = [move for move in free if busy_budgets.isdisjoint(id for id, _ in move.bindings)]
+    busy_budgets = _busy(db, _BUDGETS, {id for move in free for id in _budgets_of(move)})
+    free = [move for move in free if busy_budgets.isdisjoint(_budgets_of(move))]
     settled.deferred = {move.job_id for move in moves} - {move.job_id for move in free}
     return free
+
+
+def _budgets_of(move: Move) -> set[int]:
+    budgets = {budget for budget, _ in move.bindings}
+    return budgets if move.pause is None else budgets | {move.pause[0]}
 
 
 def _busy(db: Database, sql: str, ids: Collection[int]) -> set[int]:
@@ -245,8 +263,8 @@ def _row(move: Move) -> dict[str, Any]:
     }
 
 
-def _keep_failures(db: Database, moves: list[Move]) -> None:
-    failures = [(move.job_id, move.failure) for move in moves if move.failure is not None]
+def keep_failures(db: Database, failures: Sequence[tuple[int, JobFailure]]) -> None:
+    """Keep the records of failures of jobs that are locked; one statement."""
     if not failures:
         return
     sql = _KEEP_FAILURES.format(
@@ -275,15 +293,22 @@ def _costs(bindings: Iterable[Bindings]) -> Counter[int]:
     return costs
 
 
-def _credit(db: Database, costs: Mapping[int, int]) -> set[int]:
+def _credit(db: Database, costs: Mapping[int, int], *, also_lock: Collection[int] = ()) -> set[int]:
     """Credit budgets, locking them in id order, and return which are concurrency limits."""
+    touched = costs.keys() | also_lock
+    if len(touched) > 1:
+        db.rows(_BUDGETS.format(among=db.among("id"), lock=db.wait), db.listed(sorted(touched)))
     if not costs:
         return set()
     ids = db.listed(sorted(costs))
-    if len(costs) > 1:
-        db.rows(_BUDGETS.format(among=db.among("id"), lock=db.wait), ids)
     sql = _CREDIT.format(
         records=db.records({"budget_id": "bigint", "cost": "bigint"}), among=db.among("budget.id")
     )
     records = db.recorded([{"budget_id": id, "cost": cost} for id, cost in costs.items()])
     return {id for id, duration_ms in db.rows(sql, records, ids) if duration_ms is None}
+
+
+def _pause(db: Database, pauses: Iterable[tuple[int, datetime]]) -> None:
+    """Pause budgets that are locked; a pause that lasts longer already stays."""
+    for budget, until in pauses:
+        db.execute(_PAUSE, db.instant(until), budget, db.instant(until))

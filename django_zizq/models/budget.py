@@ -1,146 +1,39 @@
-"""The budgets: their policies, their tokens, and the verbs that change them.
+"""The budgets: their policies, their tokens and their pauses.
 
-Token state lives in the row, so restarts and deployments grant no fresh burst. A change of policy
-or a deletion locks the row FOR UPDATE: it waits for every enqueue that has checked its cost against
-the old capacity (those hold FOR KEY SHARE), then checks again. ``in_use`` is the cost of what is in
-flight for every strategy, so that switching between them is exact.
+Token state lives in the row, so restarts and deployments grant no fresh burst. ``in_use`` is the
+cost of what is in flight for every strategy, so that switching between them is exact. A pause
+without end ends in the year 9000.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django.db import models, router, transaction
+from django.conf import settings as django_settings
+from django.db import DEFAULT_DB_ALIAS, models, router
 from django.db.models import Count, Max, Q
+from django.utils import timezone
 
 from django_zizq.core.errors import (
-    BudgetExists,
     BudgetInUse,
     BudgetNotFound,
-    InvalidPolicy,
+    InvalidPause,
     PolicyStrandsJobs,
 )
 from django_zizq.core.lifecycle import UNFINISHED
-from django_zizq.core.names import MAX_LENGTH, name_fault
-from django_zizq.core.policies import MAX_DURATION_MS, MAX_TOKENS, BudgetPatch, BudgetPolicy
-from django_zizq.core.tokens import Pool
+from django_zizq.core.names import MAX_LENGTH
+from django_zizq.core.policies import MAX_DURATION_MS, MAX_TOKENS, BudgetPolicy
+from django_zizq.core.tokens import FOREVER_MS, Pool
+from django_zizq.counting import Unfinished, unfinished
 from django_zizq.dialect import Database, from_ms, to_ms
-from django_zizq.models.budget_rows import insert_budgets, policy_fields
+from django_zizq.explain import explain_budget
+from django_zizq.explanations import BudgetExplanation
+from django_zizq.models.budget_queryset import BudgetQuerySet
+from django_zizq.models.budget_rows import policy_fields
+from django_zizq.models.verbs import twin, verb
 from django_zizq.wakeup import wake_dispatchers
-
-if TYPE_CHECKING:
-    from django_zizq.models.binding import JobBinding
-
-
-class BudgetQuerySet(models.QuerySet["Budget"]):
-    """Budgets, and the verbs that create and change them."""
-
-    _db: str | None
-
-    def create_budget(
-        self, key: str, policy: BudgetPolicy, *, now: datetime | None = None
-    ) -> Budget:
-        """Create the budget *key*, full.
-
-        Raises ``BudgetExists``, leaving the stored policy alone, so that every instance of an
-        application may declare its budgets when it starts; of two racing calls one succeeds.
-        Raises ``BudgetLimitReached`` at the cap and ``InvalidPolicy`` for a bad key.
-        """
-        db = self._database()
-        with transaction.atomic(using=db.using):
-            if not _insert(db, key, policy, now):
-                raise BudgetExists(key)
-            return self.using(db.using).get(key=key)
-
-    def put_budget(self, key: str, policy: BudgetPolicy, *, now: datetime | None = None) -> Budget:
-        """Create the budget *key*, or replace its policy, keeping its tokens and ``created_at``.
-
-        Raises ``PolicyStrandsJobs`` as :meth:`update_budget`, and as :meth:`create_budget` where
-        it creates.
-        """
-        db = self._database()
-        while True:
-            with transaction.atomic(using=db.using):
-                try:
-                    return self._change(db, key, lambda _: policy, now)
-                except BudgetNotFound:
-                    if _insert(db, key, policy, now):
-                        return self.using(db.using).get(key=key)
-                # Somebody has just created it. Whoever has it locked may wait for the lock that
-                # creating takes, so that one is given up before this waits for theirs.
-                transaction.set_rollback(True, using=db.using)
-
-    def update_budget(self, key: str, patch: BudgetPatch, *, now: datetime | None = None) -> Budget:
-        """Merge *patch* into the policy of the budget *key*.
-
-        Tokens earned so far are settled at the old rate first. Raises ``BudgetNotFound``,
-        ``InvalidPolicy``, and ``PolicyStrandsJobs`` where an unfinished job could never pay again;
-        then nothing is changed. Waits for transactions that enqueued on the budget and are open.
-        """
-        db = self._database()
-        with transaction.atomic(using=db.using):
-            return self._change(db, key, patch.apply, now)
-
-    def bulk_create(self, objs: Iterable[Budget], *args: Any, **kwargs: Any) -> list[Budget]:
-        """Create budgets as :meth:`create_budget` does, all or none; other arguments do nothing."""
-        budgets = list(objs)
-        with transaction.atomic(using=self._database().using):
-            for budget in budgets:
-                budget.save(using=self._database().using)
-        return budgets
-
-    def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the budgets, all or none.
-
-        Raises ``BudgetInUse`` where unfinished jobs are bound to one of them.
-        """
-        db = self._database()
-        with transaction.atomic(using=db.using):
-            locked = list(self.using(db.using).order_by("pk").select_for_update())
-            for budget in locked:
-                budget.refuse_deletion_in_use()
-            ids = [budget.pk for budget in locked]
-            self.model._base_manager.using(db.using).filter(pk__in=ids)._raw_delete(db.using)
-        self._result_cache = None
-        return len(locked), {self.model._meta.label: len(locked)}
-
-    delete.alters_data = True  # type: ignore[attr-defined]
-    delete.queryset_only = True  # type: ignore[attr-defined]
-
-    def _database(self) -> Database:
-        return Database(self._db or router.db_for_write(self.model))
-
-    def _change(
-        self,
-        db: Database,
-        key: str,
-        change: Callable[[BudgetPolicy], BudgetPolicy],
-        now: datetime | None,
-    ) -> Budget:
-        if name_fault(key):
-            raise BudgetNotFound(key)
-        try:
-            budget = self.using(db.using).select_for_update().get(key=key)
-        except self.model.DoesNotExist:
-            raise BudgetNotFound(key) from None
-        policy = change(budget.policy)
-        budget.refuse_stranding(policy)
-        now = db.clock() if now is None else now
-        pool = budget.pool(now=now)
-        pool.change(policy)
-        budget.set_policy(policy)
-        budget.level, budget.level_at, budget.updated_at = pool.level, from_ms(pool.level_at), now
-        models.Model.save(budget, using=db.using)
-        wake_dispatchers(db)
-        return budget
-
-
-def _insert(db: Database, key: str, policy: BudgetPolicy, now: datetime | None) -> bool:
-    if fault := name_fault(key):
-        raise InvalidPolicy(f"A budget's key {fault}.")
-    return bool(insert_budgets(db, {key: policy}, now=db.clock() if now is None else now))
 
 
 class Budget(models.Model):
@@ -247,9 +140,84 @@ class Budget(models.Model):
 
         Computed from this row as it was read, so read it again for a fresh answer.
         """
-        if now is None:
-            now = Database(self._state.db or router.db_for_read(Budget)).clock()
-        return self.pool(now=now).available
+        return self.pool(now=now or self._reader().clock()).available
+
+    def next_token_at(self, *, now: datetime | None = None) -> datetime | None:
+        """Return when the next token drips in; None where none will, a full pool included."""
+        due = self.pool(now=now or self._reader().clock()).next_token_at
+        return None if due is None else from_ms(due)
+
+    def unfinished(self) -> Unfinished:
+        """Return how many scheduled, ready and in-flight jobs are bound to it.
+
+        Fast however many they are, and however many have finished (see ``counting``). How many
+        of the ready are parked is ``Job.objects.parked(key).count()``.
+        """
+        return unfinished(self._reader(), self.key)
+
+    def explain(self) -> BudgetExplanation:
+        """Say how the budget stands, who waits for it and until when.
+
+        Raises ``BudgetNotFound``.
+        """
+        db = self._reader()
+        return explain_budget(db, self.key, now=to_ms(db.clock()))
+
+    def is_paused(self, *, now: datetime | None = None) -> bool:
+        """Return whether it pays nothing at *now*, by default the database's time."""
+        return self.pool(now=now or self._reader().clock()).paused_until is not None
+
+    @verb
+    def pause(self, until: datetime | None = None) -> Budget:
+        """Let the budget pay nothing before *until*, or before it is resumed; return it.
+
+        What is bound to it waits, everything else flows, and time goes on dripping tokens into
+        it. A pause under way gets this end instead. Raises ``InvalidPause`` for an end that is
+        past or is not aware of its time zone as ``USE_TZ`` says, and ``BudgetNotFound``.
+        """
+        db = self._writer()
+        if until is not None:
+            self._check_end(until, now=db.clock())
+        return self._set_pause(db, from_ms(FOREVER_MS) if until is None else until)
+
+    @verb
+    def resume(self) -> Budget:
+        """End a pause, if there is one, and return the budget. Raises ``BudgetNotFound``."""
+        return self._set_pause(self._writer(), None)
+
+    apause = twin(pause)
+    aresume = twin(resume)
+    aavailable = twin(available)
+    aunfinished = twin(unfinished)
+    aexplain = twin(explain)
+
+    def _check_end(self, until: datetime, *, now: datetime) -> None:
+        if not isinstance(until, datetime):
+            raise InvalidPause(self.key, f"until must be a datetime, not {until!r}.")
+        if timezone.is_aware(until) != django_settings.USE_TZ:
+            kind = "aware of its time zone" if django_settings.USE_TZ else "naive"
+            raise InvalidPause(self.key, f"until must be {kind}, as USE_TZ says, not {until!r}.")
+        if until <= now:
+            raise InvalidPause(self.key, f"until must be in the future, not {until}.")
+        if until.year >= 9000:
+            raise InvalidPause(self.key, "leave until out for a pause without end.")
+
+    def _set_pause(self, db: Database, until: datetime | None) -> Budget:
+        # A dispatcher may sleep until the end of the pause that is replaced here, so both wake it.
+        if not Budget.objects.using(db.using).filter(pk=self.pk).update(paused_until=until):
+            raise BudgetNotFound(self.key)
+        wake_dispatchers(db)
+        try:
+            self.refresh_from_db(using=db.using)
+        except Budget.DoesNotExist:  # somebody has just deleted it
+            raise BudgetNotFound(self.key) from None
+        return self
+
+    def _reader(self) -> Database:
+        return Database(self._state.db or router.db_for_read(Budget, instance=self))
+
+    def _writer(self) -> Database:
+        return Database(router.db_for_write(Budget, instance=self))
 
     def set_policy(self, policy: BudgetPolicy) -> None:
         """Copy *policy* into the fields of the row, without saving."""
@@ -273,7 +241,8 @@ class Budget(models.Model):
 
     def refuse_deletion_in_use(self) -> None:
         """Raise ``BudgetInUse`` where unfinished jobs are bound; the row must be locked."""
-        if blockers := self._unfinished().count():
+        blockers = unfinished(Database(self._state.db or DEFAULT_DB_ALIAS), self.key).total
+        if blockers:
             raise BudgetInUse(self.key, blockers)
 
     def refuse_stranding(self, policy: BudgetPolicy) -> None:
@@ -281,11 +250,11 @@ class Budget(models.Model):
 
         The row must be locked, so that no enqueue slips past.
         """
-        stranded = self._unfinished().filter(cost__gt=policy.capacity)
+        # Not from a replica, which lags behind; the index holds keys and costs.
+        binding: Any = self._meta.get_field("bindings").related_model
+        stranded = binding.objects.using(self._state.db).filter(
+            key=self.key, cost__gt=policy.capacity, job__status__in=UNFINISHED
+        )
         found = stranded.aggregate(jobs=Count("pk"), largest=Max("cost"))
         if found["jobs"]:
             raise PolicyStrandsJobs(self.key, policy.capacity, found["jobs"], found["largest"])
-
-    def _unfinished(self) -> models.QuerySet[JobBinding]:
-        bindings = self.bindings.using(self._state.db)  # not a replica that lags behind
-        return bindings.filter(job__status__in=UNFINISHED)

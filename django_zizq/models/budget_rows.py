@@ -101,7 +101,7 @@ def resolve_bindings(
     rolled back. The budgets stay locked FOR KEY SHARE until it ends.
     """
     wanted = list(bindings)
-    found = _find(db, {binding.key for binding in wanted})
+    found = find_budgets(db, {binding.key for binding in wanted})
     policies: dict[str, BudgetPolicy] = {}
     for binding in wanted:
         if binding.create_with is not None:
@@ -109,7 +109,7 @@ def resolve_bindings(
     # Once more where one that was there after all is deleted before it is locked.
     while missing := {key: policies[key] for key in policies if key not in found}:
         insert_budgets(db, missing, now=now)
-        found |= _find(db, missing)
+        found |= find_budgets(db, missing)
     for binding in wanted:
         bound = found.get(binding.key)
         if bound is None:
@@ -119,7 +119,14 @@ def resolve_bindings(
     return found
 
 
-def _find(db: Database, keys: Iterable[str]) -> dict[str, Bound]:
+def budget_ids(db: Database, keys: Iterable[str]) -> list[int]:
+    """Return the ids of those of the budgets that exist."""
+    sql = f"SELECT id FROM django_zizq_budget WHERE {db.among('key', 'text')}"
+    return [id for (id,) in db.rows(sql, db.listed(keys))]
+
+
+def find_budgets(db: Database, keys: Iterable[str]) -> dict[str, Bound]:
+    """Return those of the budgets that exist, locked FOR KEY SHARE in id order."""
     listed = sorted(keys)
     if not listed:
         return {}
