@@ -4,6 +4,7 @@ Everything here can be imported anywhere, models and settings included: no model
 """
 
 from django_zizq.core.backoff import Backoff, Retention
+from django_zizq.core.changes import BudgetChange, JobChange
 from django_zizq.core.errors import (
     BindingExists,
     BindingNotFound,
@@ -16,20 +17,25 @@ from django_zizq.core.errors import (
     Invalid,
     InvalidBinding,
     InvalidJob,
+    InvalidPause,
     InvalidPolicy,
+    JobFinished,
+    JobNotDead,
+    JobNotFailed,
     JobNotFound,
     JobNotQueued,
     JobNotWritable,
     NotFound,
     PolicyStrandsJobs,
     TypeRegistered,
+    UniqueKeyHeld,
     UnknownBudget,
     ZizqError,
 )
 from django_zizq.core.lifecycle import JobStatus, UniqueWhile
 from django_zizq.core.options import JobOptions
 from django_zizq.core.policies import Binding, BudgetPatch, BudgetPolicy, TimeBased, WhileInFlight
-from django_zizq.core.verdicts import Kill, Retry
+from django_zizq.core.verdicts import Kill, RateLimited, Retry
 from django_zizq.registry import JobType, aenqueue, enqueue, job
 
 __version__ = "0.1.0"
@@ -39,6 +45,7 @@ __all__ = [
     "Binding",
     "BindingExists",
     "BindingNotFound",
+    "BudgetChange",
     "BudgetExists",
     "BudgetInUse",
     "BudgetLimitReached",
@@ -50,7 +57,12 @@ __all__ = [
     "Invalid",
     "InvalidBinding",
     "InvalidJob",
+    "InvalidPause",
     "InvalidPolicy",
+    "JobChange",
+    "JobFinished",
+    "JobNotDead",
+    "JobNotFailed",
     "JobNotFound",
     "JobNotQueued",
     "JobNotWritable",
@@ -60,10 +72,12 @@ __all__ = [
     "Kill",
     "NotFound",
     "PolicyStrandsJobs",
+    "RateLimited",
     "Retention",
     "Retry",
     "TimeBased",
     "TypeRegistered",
+    "UniqueKeyHeld",
     "UniqueWhile",
     "UnknownBudget",
     "WhileInFlight",

@@ -6,19 +6,21 @@ tie each status to the timestamps that go with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any
 
 from django.db import models, router
 from django.db.models import Q
 
-from django_zizq.core.errors import JobNotWritable
-from django_zizq.core.lifecycle import QUEUED, TERMINAL, JobStatus, UniqueWhile
+from django_zizq.core.errors import (
+    JobNotWritable,
+)
+from django_zizq.core.lifecycle import TERMINAL, JobStatus, UniqueWhile
 from django_zizq.core.names import MAX_LENGTH
 from django_zizq.core.options import MAX_PRIORITY
-from django_zizq.core.policies import Binding, as_bindings
+from django_zizq.core.policies import Binding
 from django_zizq.dialect import Database
-from django_zizq.models.binding_rows import replace_bindings
+from django_zizq.models.job_queryset import JobQuerySet
+from django_zizq.models.job_verbs import JobVerbs
 from django_zizq.models.worker import Worker
 from django_zizq.transitions import delete_jobs
 
@@ -30,59 +32,7 @@ KEY_HELD = (
 """When a job keeps its unique key for itself. A claim of 0 means it was never dispatched."""
 
 
-class JobQuerySet(models.QuerySet["Job"]):
-    """Jobs, selected by status and budget; every method composes with any filter."""
-
-    _db: str | None
-
-    def queued(self) -> Self:
-        """Select what is scheduled or ready."""
-        return self.filter(status__in=QUEUED)
-
-    def scheduled(self) -> Self:
-        """Select what is to be ready later."""
-        return self.filter(status=JobStatus.SCHEDULED)
-
-    def ready(self) -> Self:
-        """Select what may be dispatched, parked jobs included."""
-        return self.filter(status=JobStatus.READY)
-
-    def in_flight(self) -> Self:
-        """Select what a worker is running."""
-        return self.filter(status=JobStatus.IN_FLIGHT)
-
-    def finished(self) -> Self:
-        """Select what is completed or dead."""
-        return self.filter(status__in=TERMINAL)
-
-    def budgets_key(self, *keys: str) -> Self:
-        """Select the jobs bound to any of the budgets *keys*; no key selects nothing."""
-        if not keys:
-            return self.none()
-        binding: Any = self.model._meta.get_field("bindings").related_model
-        return self.filter(pk__in=binding.objects.filter(key__in=keys).values("job_id"))
-
-    def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the jobs, whatever their status, all or none.
-
-        Tokens of those in flight come back; their late acknowledgements are refused. Locks jobs
-        in the order of their ids, in batches of 1000, and a handful of statements for each.
-        """
-        using = self._db or router.db_for_write(self.model)
-        ids = list(self.using(using).order_by("pk").values_list("pk", flat=True))
-        deleted = delete_jobs(Database(using), ids)
-        self._result_cache = None
-        return deleted, {self.model._meta.label: deleted}
-
-    def bulk_create(self, *args: Any, **kwargs: Any) -> list[Job]:
-        """Refuse, with ``JobNotWritable``: jobs are enqueued."""
-        raise JobNotWritable(None)
-
-    delete.alters_data = True  # type: ignore[attr-defined]
-    delete.queryset_only = True  # type: ignore[attr-defined]
-
-
-class Job(models.Model):
+class Job(JobVerbs, models.Model):
     """A job: what to run, when, and how it went."""
 
     Status = JobStatus
@@ -144,6 +94,11 @@ class Job(models.Model):
                 fields=("ready_at",), condition=Q(status="scheduled"), name="zizq_scheduled_due"
             ),
             models.Index(
+                fields=("lane", "id"),
+                condition=Q(status="scheduled"),
+                name="zizq_scheduled_by_lane",
+            ),
+            models.Index(
                 fields=("worker",), condition=Q(status="in_flight"), name="zizq_in_flight_worker"
             ),
             models.Index(
@@ -203,18 +158,6 @@ class Job(models.Model):
         """The budgets it draws on with their costs, in order. One query, unless prefetched."""
         rows = sorted(self.bindings.all(), key=lambda row: row.position)
         return [Binding(row.key, row.cost) for row in rows]
-
-    def replace_budgets(self, budgets: Iterable[Binding | str]) -> Job:
-        """Bind the job to these budgets and no others, and return it as it now stands.
-
-        For scheduled and ready jobs. Raises ``JobNotQueued`` for others, ``JobNotFound``,
-        ``UnknownBudget``, ``CostExceedsCapacity`` and ``InvalidBinding``; then nothing changes.
-        Asking for what is already so changes nothing. A job that may run now wakes the dispatchers.
-        """
-        db = Database(router.db_for_write(Job, instance=self))
-        replace_bindings(db, self.pk, as_bindings(budgets), now=db.clock())
-        self.refresh_from_db(using=db.using)
-        return self
 
     @property
     def is_finished(self) -> bool:
