@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from django.db import Error, connections
 
-from django_zizq import maintenance
+from django_zizq import integrity, maintenance
 from django_zizq.conf import settings
 from django_zizq.dialect import Database, is_outage
 
@@ -71,4 +71,4 @@ class Keeper:
                 break
         if time.monotonic() >= self._audit_at:
             self._audit_at = time.monotonic() + settings().audit_interval.total_seconds()
-            maintenance.audit(db)
+            integrity.audit(db)

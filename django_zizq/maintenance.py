@@ -15,10 +15,9 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 
 from django_zizq.conf import settings
-from django_zizq.core.backoff import Retention
-from django_zizq.dialect import Database, from_ms, to_ms
-from django_zizq.outcomes import Claimed, Ended, HandBack, Lost, Outcome, move_of, read_stored
-from django_zizq.transitions import Settled, bindings_of, delete_jobs, delete_rows, settle
+from django_zizq.dialect import Database, to_ms
+from django_zizq.outcomes import Ended, HandBack, Lost, Outcome, claims_where, move_of
+from django_zizq.transitions import Settled, delete_jobs, delete_rows, settle
 from django_zizq.wakeup import wake_dispatchers
 
 logger = logging.getLogger("django_zizq")
@@ -77,6 +76,10 @@ def retire_worker(db: Database, worker_id: int) -> None:
 
 _IN_FLIGHT_OF = """
     SELECT id FROM django_zizq_job WHERE worker_id = %s AND status = 'in_flight' LIMIT 1
+"""
+
+_COUNT_OF = """
+    SELECT count(*) FROM django_zizq_job WHERE worker_id = %s AND status = 'in_flight'
 """
 
 
@@ -156,49 +159,12 @@ def _purge_one(db: Database, job_id: int) -> int:
         return 0
 
 
-_IN_FLIGHT_COSTS = """
-    SELECT binding.budget_id, CAST(sum(binding.cost) AS bigint)
-      FROM django_zizq_job AS job
-      JOIN django_zizq_binding AS binding ON binding.job_id = job.id
-     WHERE job.status = 'in_flight'
-     GROUP BY binding.budget_id
-"""
-
-
-def audit(db: Database) -> dict[str, tuple[int, int]]:
-    """Compare every budget's ``in_use`` with what is in flight, and repair what differs.
-
-    Returns the wrong and the right number by key. Budgets that look wrong are locked, one by
-    one, and counted again before anything is said: what a running pass changes is no error. One
-    that somebody else has locked is left for the next audit.
-    """
-    counted = dict(db.rows(_IN_FLIGHT_COSTS))
-    suspects = [
-        id
-        for id, in_use in db.rows("SELECT id, in_use FROM django_zizq_budget ORDER BY id")
-        if in_use != counted.get(id, 0)
-    ]
-    repaired = {}
-    for id in suspects:
-        with transaction.atomic(using=db.using):
-            rows = db.rows(
-                f"SELECT key, in_use FROM django_zizq_budget WHERE id = %s {db.skip}", id
-            )
-            right = dict(db.rows(_IN_FLIGHT_COSTS)).get(id, 0)
-            for key, in_use in rows:
-                if in_use == right:
-                    continue
-                db.execute("UPDATE django_zizq_budget SET in_use = %s WHERE id = %s", right, id)
-                wake_dispatchers(db)
-                repaired[key] = (in_use, right)
-                logger.error(
-                    "budget '%s' had in_use %s but %s is in flight; repaired. "
-                    "This is a bug, or somebody edited rows by hand.",
-                    key,
-                    in_use,
-                    right,
-                )
-    return repaired
+def abandoned(db: Database, *, now: datetime) -> list[tuple[str, int]]:
+    """Return the names of lost workers with jobs in flight, and how many those are."""
+    lost = _lost_workers(db, now)
+    lost += [(worker_id, f"worker {worker_id}") for worker_id in _workers_without_row(db)]
+    counted = [(name, db.rows(_COUNT_OF, worker_id)[0][0]) for worker_id, name in lost]
+    return [(name, jobs) for name, jobs in counted if jobs]
 
 
 def _workers_without_row(db: Database) -> list[int]:
@@ -232,34 +198,9 @@ def _end_jobs_of(
     wait: bool = True,
     now: datetime,
 ) -> Settled:
-    rows = db.rows(
-        "SELECT id, claim, type, queue, attempts, losses, retention, dequeued_at "
-        "FROM django_zizq_job WHERE worker_id = %s AND status = 'in_flight' "
-        f"ORDER BY id {db.wait if wait else db.skip}",
-        worker_id,
-    )
-    rows = [row for row in rows if row[0] not in except_for]
-    bindings = bindings_of(db, [row[0] for row in rows]) if rows else {}
-    ended = [
-        Ended(
-            Claimed(
-                id=id,
-                claim=claim,
-                type=type,
-                queue=queue,
-                payload=None,
-                attempts=attempts,
-                losses=losses,
-                retry_limit=None,
-                backoff=None,
-                retention=read_stored(Retention, retention),
-                bindings=bindings.get(id, ()),
-                dequeued_at=from_ms(db.read_ms(dequeued_at) or 0),
-            ),
-            outcome,
-        )
-        for id, claim, type, queue, attempts, losses, retention, dequeued_at in rows
-    ]
+    lock = db.wait if wait else db.skip
+    claims = claims_where(db, "worker_id = %s", worker_id, lock=lock, without=except_for)
+    ended = [Ended(job, outcome) for job in claims]
     settled = settle(db, [move_of(one, now=to_ms(now)) for one in ended], wait=wait)
     if settled.moved:
         wake_dispatchers(db)

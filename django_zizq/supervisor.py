@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import django
 
-from django_zizq.dispatcher import Dispatcher
 from django_zizq.journal import Journal
 from django_zizq.options import Options
 
@@ -35,6 +34,9 @@ def run_here(options: Options, *, progress: Progress | None = None) -> Journal:
 
     Must be called from the main thread. The signals' former handlers are put back.
     """
+    # Not above: a process that is spawned imports this module before Django is set up.
+    from django_zizq.dispatcher import Dispatcher
+
     show = None if progress is None else lambda journal: progress(journal.settled)
     dispatcher = Dispatcher(options, on_pass=show)
     before = _handle_signals(lambda *_: dispatcher.stop())

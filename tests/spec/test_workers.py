@@ -7,7 +7,7 @@ import logging
 import pytest
 from django.test import override_settings
 
-from django_zizq import Binding, JobStatus, Retention, maintenance
+from django_zizq import Binding, JobStatus, Retention, integrity, maintenance
 from django_zizq.dispatch import WorkerGone
 from django_zizq.models import Budget, Job, JobError, Worker
 from tests.core.limits import T0, cc, pm
@@ -167,11 +167,11 @@ def test_the_audit_repairs_a_wrong_in_use_and_logs_an_error(
     site.spend("right", 2)
     site.spend("wrong", 3)
     with caplog.at_level(logging.ERROR, "django_zizq"):
-        assert maintenance.audit(site.db) == {}
+        assert integrity.audit(site.db) == {}
         assert not caplog.records
         Budget.objects.filter(key="wrong").update(in_use=5)
         Budget.objects.filter(key="idle").update(in_use=1)
-        assert maintenance.audit(site.db) == {"wrong": (5, 3), "idle": (1, 0)}
+        assert integrity.audit(site.db) == {"wrong": (5, 3), "idle": (1, 0)}
     assert ["wrong" in record.getMessage() for record in caplog.records] == [True, False]
     assert [site.in_use(key) for key in ("right", "wrong", "idle")] == [2, 3, 0]
-    assert maintenance.audit(site.db) == {}
+    assert integrity.audit(site.db) == {}
