@@ -38,7 +38,8 @@ def require_tables(using: str) -> None:
     except Error:
         return  # the dispatcher waits until the database is there
     finally:
-        connections[using].close()
+        if not connections[using].in_atomic_block:  # a caller's transaction must survive this
+            connections[using].close()
     if not found:
         raise CommandError(
             f"The tables of django_zizq are missing in the database '{using}': "
@@ -55,14 +56,24 @@ def progress_bar(stream: Any, *, shown: bool) -> Iterator[Callable[[int], None] 
     if not shown or not stream.isatty():
         yield None
         return
+    with bar(stream, total=Job.objects.ready().count()) as show:
+        yield show
+
+
+@contextmanager
+def bar(stream: Any, *, total: int, transient: bool = False) -> Iterator[Callable[[int], None]]:
+    """Show how many of *total* jobs are done on the terminal *stream*.
+
+    Yields the function to call with the number so far. A *transient* bar is wiped at the end.
+    """
     columns = (
         TextColumn("jobs"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(file=stream)) as progress:
-        task = progress.add_task("jobs", total=Job.objects.ready().count())
+    with Progress(*columns, console=Console(file=stream), transient=transient) as progress:
+        task = progress.add_task("jobs", total=total)
 
         def show(done: int) -> None:
             total = progress.tasks[0].total or 0

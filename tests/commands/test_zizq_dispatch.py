@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
-from django_zizq import Backoff, BudgetPolicy, Kill, TimeBased, enqueue, job
+from django_zizq import Backoff, BudgetPolicy, Kill, TimeBased, WhileInFlight, enqueue, job
 from django_zizq.console import progress_bar
 from django_zizq.models import Budget, Job, Worker
 
@@ -94,6 +95,21 @@ def test_until_idle_it_waits_for_the_tokens_that_parked_jobs_need() -> None:
         assert earlier is not None
         assert later is not None
         assert later - earlier >= timedelta(milliseconds=50)
+
+
+def test_until_idle_it_waits_for_a_pause_with_an_end_and_for_no_other() -> None:
+    for key in ("stripe", "emails"):
+        Budget.objects.create_budget(key, BudgetPolicy(3, WhileInFlight()))
+        ok.using(budgets=[key]).enqueue(word=key)
+    Budget.objects.get(key="stripe").pause()
+    soon = timezone.now() + timedelta(milliseconds=300)
+    Budget.objects.get(key="emails").pause(soon)
+    dispatch("--until-idle")
+    left = Job.objects.ready().get()
+    assert left.payload == {"word": "stripe"}
+    started_at = Job.objects.finished().get().dequeued_at
+    assert started_at is not None
+    assert started_at >= soon
 
 
 def test_failures_end_as_the_handler_or_the_rules_say_with_a_line_each(

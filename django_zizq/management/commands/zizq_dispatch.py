@@ -50,7 +50,8 @@ class Command(BaseCommand):
         add(
             "--until-idle",
             action="store_true",
-            help="End when nothing is left that could run; waits for budgets, not for schedules.",
+            help="End when nothing is left that could run; waits for budgets, but not for "
+            "schedules and pauses without end.",
         )
         add("--once", action="store_true", help="Claim once, run what that gave, and end.")
 
