@@ -5,6 +5,7 @@ measures:
   enqueue   one by one and many at once, unbound and bound
   drain     one dispatcher and no-op jobs, unbound and bound
   parked    a dispatch pass behind a million parked, finished or scheduled jobs
+  verbs     changing 100 000 jobs in one call, and the counts of a budget with a million
   memory    a dispatcher in front of a million ready jobs
   all       each of them (the default; about a quarter of an hour)
 
@@ -23,7 +24,7 @@ import django
 
 from benchmarks.progress import say
 
-MEASURES = ("raw", "enqueue", "drain", "parked", "memory")
+MEASURES = ("raw", "enqueue", "drain", "parked", "verbs", "memory")
 NO_DATABASE = (
     "The benchmarks need a PostgreSQL server, named in DATABASE_URL, on which they may create\n"
     "databases. `./dev bench` starts a temporary one. On SQLite there is nothing to compare."
@@ -45,7 +46,7 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from benchmarks import draining, enqueuing, memory, parked, raw, report, scratch
+    from benchmarks import draining, enqueuing, memory, parked, raw, report, scratch, steering
     from benchmarks.figures import missed
 
     chosen = MEASURES if "all" in options.measures else options.measures
@@ -68,6 +69,8 @@ def _run(options: argparse.Namespace) -> int:
                     measures += draining.run(jobs=jobs, rounds=rounds)
                 case "parked":
                     measures += parked.run(rows=rows, rounds=rounds)
+                case "verbs":
+                    measures += steering.run(rows=rows, rounds=rounds)
                 case "memory":
                     measures += memory.run(rows=rows, rounds=rounds)
     report.show(measures, about)
