@@ -4,7 +4,9 @@ How its blocks are read:
 
 - ``python`` blocks of a section run in order, in one namespace, in the test's database. A line
   that ends in ``# -> VALUE`` must have that value, one that ends in ``# raises ERROR`` must raise
-  that error, and one that begins with ``await`` is awaited.
+  that error, and one that begins with ``await`` is awaited. A ``text`` block is what the one above
+  it prints. The commands of an ``sh`` block there
+  are called in the same database; 4712 stands for the id of the last job.
 - A ``python`` block that begins with ``# settings.py`` is the settings of some site.
 - A ``python`` block that begins with the path of another file is a part of the project that "A
   first job" starts. That section and "Testing your jobs" are followed command by command in a
@@ -13,11 +15,15 @@ How its blocks are read:
 
 from __future__ import annotations
 
+import argparse
 import builtins
+import contextlib
 import csv
 import inspect
+import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,6 +38,7 @@ import psycopg
 import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings as django_settings
+from django.core.management import call_command, load_command_class
 from django.core.management.base import BaseCommand
 from django.test import override_settings
 
@@ -53,6 +60,7 @@ from django_zizq.conf import MAX_BUDGETS_VARIABLE, Settings
 from django_zizq.core import errors
 from django_zizq.core.tokens import Pool
 from django_zizq.management.commands.zizq_dispatch import Command
+from django_zizq.models import Job
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -112,6 +120,11 @@ def _read_blocks() -> list[Block]:
 
 BLOCKS = _read_blocks()
 SNIPPETS = [block for block in BLOCKS if block.language == "python" and block.path is None]
+CALLED = [
+    block
+    for block in BLOCKS
+    if block.language == "sh" and block.section in {snippet.section for snippet in SNIPPETS}
+]
 SITES = [block for block in BLOCKS if block.path == "settings.py"]
 
 
@@ -149,7 +162,7 @@ def test_every_block_is_of_a_kind_that_some_test_reads() -> None:
     for block in BLOCKS:
         assert block.language in {"python", "sh", "text", "ini"}, f"line {block.line}"
         if block.language == "sh":
-            assert block.section in {"Try it", *FOLLOWED}, f"line {block.line}"
+            assert block.section in {"Try it", *FOLLOWED} or block in CALLED, f"line {block.line}"
         if block.path is not None and block.path != "settings.py":
             assert block.section in FOLLOWED, f"line {block.line}"
         if block in SNIPPETS:
@@ -162,9 +175,27 @@ def test_the_snippets_of_a_section_run(section: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registry._registry, "types", dict(registry._registry.types))
     name = "readme_" + "_".join(section.lower().split())
     namespace: dict[str, Any] = {"__name__": name}
-    for block in SNIPPETS:
-        if block.section == section:
-            _run(block, namespace)
+    printed = io.StringIO()
+    for block in BLOCKS:
+        if block.section != section:
+            continue
+        if block in SNIPPETS:
+            with contextlib.redirect_stdout(printed := io.StringIO()):
+                _run(block, namespace)
+        elif block in CALLED:
+            for line in block.text.splitlines():
+                _call(line)
+        elif block.language == "text":
+            left = _unseen(block.text.splitlines(), printed.getvalue().splitlines())
+            assert not left, printed.getvalue()
+
+
+def _call(line: str) -> None:
+    python, manage, command, *arguments = shlex.split(line)
+    assert (python, manage) == ("python", "manage.py")
+    last = str(Job.objects.latest("pk").pk)
+    arguments = [last if argument == "4712" else argument for argument in arguments]
+    call_command(command, *arguments, stdout=io.StringIO())
 
 
 def _run(block: Block, namespace: dict[str, Any]) -> None:
@@ -308,7 +339,8 @@ def _unseen(expected: list[str], printed: list[str]) -> list[str]:
 
 
 def _pattern(line: str) -> str:
-    return re.sub(r"\d+", r"\\d+", re.escape(line).replace("web1", r"\S+"))
+    pattern = re.escape(line).replace("web1", r"\S+").replace(r"\+", "[+-]")
+    return re.sub(r"\d+", r"\\d+", pattern)
 
 
 @pytest.fixture(scope="module")
@@ -393,14 +425,31 @@ def test_every_option_of_the_dispatcher_is_in_the_table_with_its_default_and_no_
             assert stated == ("off" if default is False else str(default)), option
 
 
+@pytest.mark.parametrize("command", ["zizq_budgets", "zizq_jobs"])
+def test_every_subcommand_and_every_filter_is_named(command: str) -> None:
+    parser = load_command_class("django_zizq", command).create_parser("manage.py", command)
+    (subcommands,) = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
+    filters = [
+        action.option_strings[0]
+        for action in subcommands.choices["list"]._actions
+        if action.dest == "filters"
+    ]
+    assert filters or command != "zizq_jobs"
+    section = section_text("Why is this waiting?")
+    (named,) = re.findall(rf"^- `{command}` has (.*?)(?=^- |^$)", section, re.DOTALL | re.MULTILINE)
+    assert re.findall(r"`(.*?)`", named) == [*subcommands.choices, *filters]
+
+
 def test_every_option_that_is_mentioned_exists() -> None:
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXT))
     sources = [ROOT / "dev", ROOT / "example_site/shop/management/commands/demo.py"]
-    sources.append(ROOT / "django_zizq/management/commands/zizq_dispatch.py")
+    sources += (ROOT / "django_zizq/management").rglob("*.py")
     known = {
         option for source in sources for option in re.findall(r'"(--[a-z-]+)"', source.read_text())
     }
-    assert mentioned - known == {"--ds"}, "of pytest-django"
+    assert mentioned - known == {"--ds", "--help"}, "of pytest-django, and of every command"
 
 
 def test_every_option_of_a_job_is_in_the_table_and_no_other() -> None:
@@ -506,4 +555,4 @@ def test_what_is_said_of_rates_holds(
 
 
 def test_it_is_short_enough_to_be_read() -> None:
-    assert len(TEXT.splitlines()) < 650
+    assert len(TEXT.splitlines()) < 800
