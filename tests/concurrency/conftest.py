@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from django_zizq import integrity
+from tests.concurrency.deadlocks import no_deadlocks
 from tests.concurrency.processes import DispatcherProcess
 from tests.concurrency.records import FOLDER_VARIABLE, Run, gate, read_runs
+from tests.concurrency.stored import assert_in_use_is_exact
+from tests.concurrency.takers import Taker
 from tests.concurrency.waiting import DEADLINE_S, wait_until
 
 
@@ -99,3 +103,13 @@ def start_dispatcher(
 def start_dispatcher_elsewhere(records: Records, tmp_path: Path) -> Iterator[StartDispatcher]:
     """Start ``zizq_dispatch`` on the database that ``environ`` names."""
     yield from _starter({}, tmp_path)
+
+
+@pytest.fixture
+def sound(transactional_db: None) -> Iterator[None]:
+    """What must be so after every test, whatever won."""
+    with no_deadlocks():
+        yield
+    assert_in_use_is_exact()
+    taker = Taker()
+    assert list(integrity.check(taker.db, repair=False, now=taker.db.clock())) == []

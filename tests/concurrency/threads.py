@@ -56,12 +56,14 @@ def backend_pid() -> int:
 def wait_until_blocked(pid: int, by: int) -> None:
     """Wait until the server says that the backend *pid* waits for a lock of *by*."""
 
-    def is_blocked() -> Any:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT %s = ANY(pg_blocking_pids(%s))", [by, pid])
-            return cursor.fetchone()[0]
+    wait_until(lambda: is_blocked(pid, by), f"backend {pid} is blocked by {by}")
 
-    wait_until(is_blocked, f"backend {pid} is blocked by {by}")
+
+def is_blocked(pid: int, by: int) -> bool:
+    """Say whether the backend *pid* waits for a lock of *by*."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s = ANY(pg_blocking_pids(%s))", [by, pid])
+        return bool(cursor.fetchone()[0])
 
 
 def _closing(function: Callable[[], T]) -> T:
