@@ -98,23 +98,22 @@ def admit(
     """Walk *candidates*, which come in (priority, id) order, and debit those that can pay.
 
     *pools* are refilled to *now*; those of the jobs taken are debited in place. At most *slots*
-    jobs are taken, and *ahead* unbound ones more. A job bound to a budget without a pool, or
-    at a cost its budget can never hold, is passed over and closes nothing. Linear in the
-    bindings of the candidates.
+    jobs are taken, and *ahead* unbound ones more, but none of these behind a bound one that could
+    pay and has no slot. A job bound to a budget without a pool, or at a cost its budget can never
+    hold, is passed over and closes nothing. Linear in the bindings of the candidates.
     """
-    walk = _Walk(pools, slots, ahead, now)
+    walk = Walk(pools, slots=slots, ahead=ahead, now=now)
     for candidate in candidates:
         if walk.is_over:
             break
-        if candidate.bindings:
-            walk.bound(candidate)
-        else:
-            walk.unbound(candidate)
+        walk.look_at(candidate)
     return walk.admission
 
 
-class _Walk:
-    def __init__(self, pools: Mapping[int, Pool], slots: int, ahead: int, now: int) -> None:
+class Walk:
+    """A walk under way: *admission* is what it has decided so far."""
+
+    def __init__(self, pools: Mapping[int, Pool], *, slots: int, ahead: int, now: int) -> None:
         self.admission = Admission()
         self._pools = pools
         self._slots = slots
@@ -126,16 +125,24 @@ class _Walk:
 
     @property
     def is_over(self) -> bool:
+        """Whether nothing more can be taken."""
         return self._cut_short or len(self.admission.taken) >= self._limit
 
-    def unbound(self, job: Candidate) -> None:
+    def look_at(self, job: Candidate) -> None:
+        """Take the next job, or park it, or pass it over."""
+        if job.bindings:
+            self._bound(job)
+        else:
+            self._unbound(job)
+
+    def _unbound(self, job: Candidate) -> None:
         if job.claimable:
             self._take(job)
         else:
             self.admission.again = True
 
-    def bound(self, job: Candidate) -> None:
-        if len(self.admission.taken) >= self._slots or self._can_never_pay(job):
+    def _bound(self, job: Candidate) -> None:
+        if self._can_never_pay(job):
             return
         waits_for = tuple(
             budget
@@ -144,6 +151,9 @@ class _Walk:
         )
         if waits_for:
             self._park(job, waits_for)
+        elif len(self.admission.taken) >= self._slots:
+            # It needs a thread, and what is claimed ahead would take the next one from it.
+            self._cut_short = True
         elif job.claimable:
             self._take(job)
         else:

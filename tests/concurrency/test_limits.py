@@ -65,6 +65,19 @@ def test_eight_dispatchers_never_exceed_a_budget(
     assert Worker.objects.count() == 0
 
 
+def test_a_bound_job_in_front_is_not_starved_by_what_is_claimed_ahead(
+    start_dispatcher: StartDispatcher, records: Records
+) -> None:
+    limit("stripe", 5)
+    for n in range(400):
+        enqueue("test.work", payload={"n": n, "ms": 20})
+    dispatcher = start_dispatcher("--threads", "2", "--until-idle")
+    records.wait_for_starts(20)
+    enqueue("test.work", payload={"n": 1_000}, budgets=["stripe"], priority=0)
+    assert dispatcher.ends() == 0
+    assert records.started().index(1_000) < 200, "it went behind most of those it stood before"
+
+
 def test_case_097_a_limit_of_one_is_a_limit_of_one_with_four_threads(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:

@@ -288,19 +288,26 @@ def test_parking_the_last_job_that_was_fetched_of_a_lane_does_not() -> None:
         (1, 0, [1]),
         (2, 0, [1, 2]),
         (3, 0, [1, 2, 3]),
-        (0, 2, [1, 3]),
-        (1, 2, [1, 3, 5]),
-        (2, 2, [1, 2, 3, 5]),
+        (0, 2, [1]),
+        (1, 2, [1]),
+        (2, 2, [1, 2, 3]),
+        (4, 2, [1, 2, 3, 4, 5]),
         (9, 0, [1, 2, 3, 4, 5, 6]),
     ],
 )
-def test_bound_jobs_are_taken_within_the_slots_and_unbound_ones_ahead_of_them(
+def test_bound_jobs_are_taken_within_the_slots_and_unbound_ones_ahead_but_not_past_them(
     slots: int, ahead: int, ids: list[int]
 ) -> None:
     jobs = [job(1), job(2, A), job(3), job(4, A), job(5), job(6, A)]
     pools = {A: full(cc(9))}
     assert taken(walk(jobs, pools, slots=slots, ahead=ahead)) == ids
     assert pools[A].in_use == len([id for id in ids if id % 2 == 0])
+
+
+def test_unbound_jobs_are_claimed_ahead_past_a_bound_one_that_cannot_pay() -> None:
+    jobs = [job(1, A), job(2), job(3)]
+    admission = walk(jobs, {A: spent(cc(1))}, slots=0, ahead=2)
+    assert (taken(admission), admission.parked) == ([2, 3], {1: (A,)})
 
 
 def test_a_walk_over_nothing_decides_nothing() -> None:

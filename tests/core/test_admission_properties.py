@@ -77,6 +77,7 @@ class Reading:
     line: list[Candidate] = field(default_factory=list)
     closed_by: dict[int, set[int]] = field(default_factory=dict)
     again: bool = False
+    stopped: bool = False
 
     def free(self, budget: int) -> int:
         paid = sum(dict(job.bindings).get(budget, 0) for job in self.taken)
@@ -97,8 +98,6 @@ class Reading:
         return {b for b in budgets if not any(b in dict(other.bindings) for other in self.line)}
 
     def read(self, job: Candidate) -> None:
-        if job.bindings and len(self.taken) >= self.slots:
-            return
         for budget, cost in job.bindings:
             if budget not in self.pools or cost > self.pools[budget].capacity:
                 return
@@ -111,6 +110,8 @@ class Reading:
             self.parked[job.id] = waits_for
             self.closed_by[job.id] = self.short_of(job) | self.held_by(job)
             self.line.append(job)
+        elif job.bindings and len(self.taken) >= self.slots:
+            self.stopped = True
         elif job.claimable:
             self.taken.append(job)
         else:
@@ -122,6 +123,8 @@ class Reading:
             if len(self.taken) == self.slots + self.ahead:
                 return
             self.read(job)
+            if self.stopped:
+                return
             if job.more and job in self.taken:
                 self.again = True
                 return

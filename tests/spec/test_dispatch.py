@@ -210,12 +210,25 @@ def test_the_order_is_exact_however_many_lanes_share_the_slots(site: Site) -> No
 
 
 def test_only_unbound_jobs_are_claimed_ahead(site: Site) -> None:
-    site.create("stripe", cc(50))
+    site.create("stripe", cc(2))
     site.enqueue_many(3, "stripe", priority=1)
     site.enqueue_many(9, priority=2)
     claimed = site.dispatch(2, ahead=4).claimed
     claimed += site.dispatch(0, ahead=6 - len(claimed)).claimed
     assert [len(job.bindings) for job in claimed] == [1, 1, 0, 0, 0, 0]
+
+
+def test_none_is_claimed_ahead_of_a_bound_job_that_could_pay_and_waits_for_a_thread(
+    site: Site,
+) -> None:
+    site.create("stripe", cc(50))
+    before = site.enqueue_many(2, priority=1)
+    bound = site.enqueue("stripe", priority=2)
+    behind = site.enqueue_many(9, priority=3)
+    assert ids(site.dispatch(0, ahead=4).claimed) == [job.pk for job in before]
+    assert site.dispatch(0, ahead=4).claimed == []
+    assert ids(site.dispatch(1, ahead=4).claimed) == [bound.pk]
+    assert ids(site.dispatch(0, ahead=4).claimed) == [job.pk for job in behind[:4]]
 
 
 def test_case_204_a_restart_in_mid_period_grants_no_fresh_burst(site: Site) -> None:
