@@ -62,17 +62,20 @@ def _result(job: Claimed, value: Any) -> str | None:
 
 
 def _end_of(error: BaseException) -> Outcome:
-    kind = type(error)
-    name = kind.__qualname__
-    error_type = storable(
-        name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
-    )
     try:
         # Built anew, which checks them: a subclass may have spoilt what its dispatcher reads.
         if isinstance(error, RateLimited):
             limited = RateLimited(error.key, error.retry_after)
             return Limited(limited.key, limited.retry_after)
         retry = Retry(at=error.at, delay=error.delay) if isinstance(error, Retry) else Retry()
+    except BaseException:  # noqa: BLE001 - then it is a failure like any other
+        retry = Retry()
+    kind = type(error)
+    name = kind.__qualname__
+    error_type = storable(
+        name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}", 255
+    )
+    try:
         return Failure(
             error_type=error_type,
             message=storable(str(error), MESSAGE_LENGTH),

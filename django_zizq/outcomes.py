@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django_zizq.conf import settings
 from django_zizq.core.backoff import MAX_DELAY_MS, Backoff, Retention
@@ -18,6 +18,9 @@ from django_zizq.dialect import Database, from_ms, to_ms
 from django_zizq.transitions import Bindings, JobFailure, Move, bindings_of
 
 _MILLISECOND = timedelta(milliseconds=1)
+
+MIN_PAUSE_MS: Final = 100
+"""A service that says "try again in 0 seconds" is not to be called in a loop."""
 
 S = TypeVar("S", Backoff, Retention)
 
@@ -172,7 +175,8 @@ def move_of(ended: Ended, *, now: int, pausable: Mapping[str, int] | None = None
         case Failure():
             _fail(move, job, outcome, now)
         case Limited(key, retry_after):
-            _limit(move, key, from_ms(now + retry_after // _MILLISECOND), pausable or {})
+            pause_ms = max(MIN_PAUSE_MS, retry_after // _MILLISECOND)
+            _limit(move, key, from_ms(now + pause_ms), pausable or {})
         case Lost(worker):
             move.losses += 1
             if move.losses >= settings().max_lost:

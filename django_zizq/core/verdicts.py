@@ -43,7 +43,8 @@ class Kill(Exception):
 class RateLimited(Exception):
     """Raise from a handler whose service has said "too many requests".
 
-    The budget *key* is paused for *retry_after*, counted from when the end of the job is stored,
+    The budget *key* is paused for *retry_after*, counted from when the end of the job is stored
+    and no less than 100 ms,
     and the job goes back to ready: that is no failure and costs no attempt. A job that does not
     draw on that budget is scheduled for the end of the pause, so that it does not run again at
     once. A pause that lasts longer already stays. Raises ``InvalidJob``, which then is the job's

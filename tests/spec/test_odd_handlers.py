@@ -9,9 +9,9 @@ from queue import SimpleQueue
 import pytest
 from django.db import connection, transaction
 
-from django_zizq import InvalidJob, Retry, job
+from django_zizq import InvalidJob, RateLimited, Retry, job
 from django_zizq.crew import Crew
-from django_zizq.models import Budget, Job
+from django_zizq.models import Budget, Job, JobError
 from django_zizq.outcomes import Ended, Failure, Success, move_of
 from tests.core.limits import cc
 from tests.spec.harness import Site
@@ -24,6 +24,23 @@ class Bare(Retry):
         pass
 
 
+class BareLimit(RateLimited):
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class BareRetry(Retry):
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class HalfLimit(RateLimited):
+    """Has a key, but no time."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise SystemExit
@@ -34,6 +51,12 @@ def odd(how: str) -> None:
     match how:
         case "bare":
             raise Bare
+        case "bare limit":
+            raise BareLimit("slow down")
+        case "bare retry":
+            raise BareRetry("slow down")
+        case "half limit":
+            raise HalfLimit("slow down")
         case "mute":
             raise Mute
         case "spoilt":
@@ -92,3 +115,20 @@ def test_a_worker_whose_row_is_gone_leaves_no_job_in_flight(site: Site) -> None:
         cursor.execute("DELETE FROM django_zizq_worker")
     assert site.rescue(at=0) == 1
     assert site.in_use("a") == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [("bare limit", "BareLimit"), ("bare retry", "BareRetry"), ("half limit", "HalfLimit")],
+)
+def test_an_exception_that_forgot_its_own_init_is_a_failure_like_any_other(
+    site: Site, how: str, kind: str
+) -> None:
+    odd.enqueue(how=how)
+    site.run(site.claim())
+    stored, error = Job.objects.get(), JobError.objects.get()
+    assert (stored.status, stored.attempts) == ("scheduled", 1)
+    assert error.error_type.endswith(f".{kind}")
+    assert error.message == "slow down"
+    assert error.traceback.startswith("Traceback (most recent call last):")
+    assert f'raise {kind}("slow down")' in error.traceback

@@ -252,3 +252,32 @@ def test_the_log_says_what_happened(
     assert what in caplog.text
     assert (journal.rate_limited, journal.settled) == (1, 1)
     assert journal.summary() == "1 rate limited"
+
+
+@job(name="limited for")
+def limited_for(ms: int) -> None:
+    raise RateLimited("stripe", retry_after=timedelta(milliseconds=ms))
+
+
+AT_LEAST = [(0, 100), (1, 100), (99, 100), (100, 100), (101, 101)]
+
+
+@pytest.mark.parametrize(("stated", "pause"), AT_LEAST)
+def test_a_pause_lasts_a_tenth_of_a_second_at_least(site: Site, stated: int, pause: int) -> None:
+    """Some answer "Retry-After: 0" for as long as they are busy."""
+    site.create("stripe", cc(5))
+    limited_for.using(budgets=["stripe"]).enqueue(ms=stated)
+    site.run(site.claim(), at=0)
+    assert paused_until() == instant(pause)
+    assert site.dispatch(at=pause - 1).claimed == []
+    assert len(site.dispatch(at=pause).claimed) == 1
+
+
+@pytest.mark.parametrize(("stated", "pause"), AT_LEAST)
+def test_what_does_not_draw_on_the_budget_waits_as_long(
+    site: Site, stated: int, pause: int
+) -> None:
+    limited_for.enqueue(ms=stated)
+    site.run(site.claim(), at=0)
+    stored = Job.objects.get()
+    assert (stored.status, stored.ready_at, stored.attempts) == ("scheduled", instant(pause), 0)
