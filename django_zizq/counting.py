@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from django.db import transaction
-
 from django_zizq import lanes
 from django_zizq.dialect import Database
 
@@ -60,7 +58,7 @@ def unfinished(db: Database, key: str) -> Unfinished:
     ((bindings,),) = db.rows(_BINDINGS.format(limit=FEW + 1), key)
     if bindings <= FEW:
         return Unfinished(**dict(db.rows(_BY_STATUS, key)))
-    with transaction.atomic(using=db.using), db.index_plans():
+    with db.index_plans():
         ready = {head.lane: head.id for head in lanes.heads(db)}
         ((in_flight,),) = db.rows(_IN_FLIGHT, key)
         return Unfinished(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import Error, InterfaceError, OperationalError, connections
+from django.db import Error, InterfaceError, OperationalError, connections, transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from psycopg import Cursor as ServerCursor
@@ -189,7 +189,7 @@ class Database:
 
     @contextmanager
     def index_plans(self) -> Iterator[None]:
-        """Let statements inside use indexes alone, as a pass does; within a transaction.
+        """Let statements inside use indexes alone, as a pass does.
 
         The planner overestimates what enumerates lanes by 10^3, and would compile for 330 ms or
         read whole tables. Its settings are put back at the end, since the transaction may be the
@@ -199,10 +199,11 @@ class Database:
             yield
             return
         names = ", ".join(f"current_setting('{name}')" for name in _PLANNER)
-        (stated,) = self.rows(f"SELECT {names}")
-        self._plan(["off"] * len(_PLANNER))
-        yield
-        self._plan(stated)
+        with transaction.atomic(using=self.using):
+            (stated,) = self.rows(f"SELECT {names}")
+            self._plan(["off"] * len(_PLANNER))
+            yield
+            self._plan(stated)
 
     def _plan(self, values: Sequence[str]) -> None:
         settings = ", ".join(f"set_config('{name}', %s, true)" for name in _PLANNER)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from django.db import transaction
-
 from django_zizq import lanes
 from django_zizq.dialect import Database
 from django_zizq.parking import survey
@@ -44,7 +42,7 @@ def standings(db: Database, *, now: int) -> dict[int, Standing]:
         for head in found.heads
         if head.id in found.admission.parked
     }
-    with transaction.atomic(using=db.using), db.index_plans():
+    with db.index_plans():
         ready = dict(db.rows(_SIZES.format(status="ready")))
         scheduled = dict(db.rows(_SIZES.format(status="scheduled")))
         firsts = lanes.scheduled(db)

@@ -8,16 +8,17 @@ nothing is enqueued or changed meanwhile and that dispatchers have threads to sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from bisect import insort
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
-from django_zizq.core.admission import Admission, Candidate, admit
+from django_zizq.core.admission import Admission, Candidate, Walk
 from django_zizq.core.tokens import Due, Pool, Wait
 
-MOST_STEPS: Final = 200_000
-"""Heads looked at before the answer is that it is too far off: a fraction of a second."""
+MOST_LOOKS: Final = 100_000
+"""Jobs looked at before the answer is that it cannot be told: some tenths of a second."""
 
 
 def forecast(
@@ -26,29 +27,45 @@ def forecast(
     pools: Mapping[int, Pool],
     *,
     lanes: Mapping[int, int],
+    joins: Joins | None = None,
     now: int,
 ) -> Due | None:
     """Return when the job is taken: NOW, an instant in milliseconds, or ON_RELEASE.
 
     *candidates* are the ready jobs, in (priority, id) order, that share budgets with it, directly
-    or through others, and *lanes* says in which lane each stands. ON_RELEASE says that time alone
+    or through others, and *lanes* says in which lane each stands. *joins* is the job itself where
+    it is ready later only. ON_RELEASE says that time alone
     does not bring its turn. None says that it is too far off to tell. Neither the candidates nor
     the pools are changed.
     """
-    lines = _lines(candidates, lanes)
-    pools = {budget: replace(pool) for budget, pool in pools.items()}
-    instant, steps = now, 0
-    while steps < MOST_STEPS:
-        steps += len(lines)
-        admission = _walk(lines, pools, instant)
+    queue = _Queue(candidates, lanes, pools)
+    if joins is not None and joins.at <= now:
+        queue.add(joins.job, joins.lane)
+        joins = None
+    instant = now
+    while queue.looks < MOST_LOOKS:
+        admission = queue.walk(now=instant)
         if any(job.id == job_id for job in admission.taken):
             return Wait.NOW if instant == now else instant
         if admission.taken:
             continue
-        if admission.next_due is None:
+        due = admission.next_due
+        if joins is not None and (due is None or joins.at <= due):
+            queue.add(joins.job, joins.lane)
+            instant, joins = joins.at, None
+        elif due is None:
             return Wait.ON_RELEASE
-        instant = admission.next_due
+        else:
+            instant = due
     return None
+
+
+class Joins(NamedTuple):
+    """A job that becomes ready at an instant in milliseconds, and joins its lane."""
+
+    job: Candidate
+    lane: int
+    at: int
 
 
 def walk_lanes(
@@ -62,52 +79,92 @@ def walk_lanes(
 
     It looks at nobody behind the first of a lane that must wait. The pools are not changed.
     """
-    pools = {budget: replace(pool) for budget, pool in pools.items()}
-    return _walk(_lines(candidates, lanes), pools, now)
+    return _Queue(candidates, lanes, pools).walk(now=now, to_the_end=True)
 
 
-Lines = dict[int, list[Candidate]]
-"""The jobs of each lane, the last of them first."""
+class _Queue:
+    """The jobs by lane, and copies of the pools; each walk takes away what it dispatches."""
 
+    def __init__(
+        self,
+        candidates: Iterable[Candidate],
+        lanes: Mapping[int, int],
+        pools: Mapping[int, Pool],
+    ) -> None:
+        self.looks = 0
+        self._pools = {budget: replace(pool) for budget, pool in pools.items()}
+        self._lines: dict[int, list[Candidate]] = {}
+        """The jobs of each lane, the last of them first."""
+        self._heads: list[tuple[int, int, int]] = []
+        """Priority, id and lane of the first of each, in order."""
+        self._drawing: dict[int, set[int]] = {}
+        """The lanes that draw on each budget."""
+        for job in candidates:
+            self._lines.setdefault(lanes[job.id], []).append(job)
+        for lane, line in self._lines.items():
+            line.reverse()
+            self._heads.append((line[-1].priority, line[-1].id, lane))
+            self._note(lane, line[-1])
+        self._heads.sort()
 
-def _lines(candidates: Iterable[Candidate], lanes: Mapping[int, int]) -> Lines:
-    lines: Lines = {}
-    for job in candidates:
-        lines.setdefault(lanes[job.id], []).append(job)
-    for line in lines.values():
-        line.reverse()
-    return lines
+    def add(self, job: Candidate, lane: int) -> None:
+        """Let a job join its lane."""
+        line = self._lines.setdefault(lane, [])
+        if line:
+            self._heads.remove((line[-1].priority, line[-1].id, lane))
+        line.append(job)
+        line.sort(key=lambda job: (job.priority, job.id), reverse=True)
+        insort(self._heads, (line[-1].priority, line[-1].id, lane))
+        self._note(lane, job)
 
+    def walk(self, *, now: int, to_the_end: bool = False) -> Admission:
+        """Walk the lanes once, take from them what can pay, and stamp what begins to wait.
 
-def _walk(lines: Lines, pools: Mapping[int, Pool], now: int) -> Admission:
-    """Walk the lines once, take from them what can pay, and stamp what begins to wait."""
-    for pool in pools.values():
-        pool.refill(now=now)
-    jobs = sum(map(len, lines.values()))
-    admission = admit(_in_order(lines, pools), pools, slots=jobs + 1, now=now)
-    stamped = set(admission.to_stamp)
-    for lane, line in list(lines.items()):
-        if not line:
-            del lines[lane]
-        elif line[-1].id in stamped:
-            line[-1] = replace(line[-1], parked_at=now)
-    return admission
+        Ends where each lane that is left draws on a budget that is closed, since none of them can
+        be dispatched any more; not so *to_the_end*, where who is parked on what is asked for.
+        """
+        walk = Walk(self._pools, slots=sys.maxsize, ahead=0, now=now)
+        admission, may_pay, position = walk.admission, set(self._lines), 0
+        while position < len(self._heads) and (may_pay or to_the_end):
+            head = self._heads[position]
+            job = self._lines[head[2]][-1]
+            taken, closed = len(admission.taken), len(admission.closed)
+            self._look_at(walk, job, now)
+            if len(admission.closed) > closed:
+                for budget, _ in job.bindings:
+                    if budget in admission.closed:
+                        may_pay -= self._drawing[budget]
+            if len(admission.taken) > taken:
+                del self._heads[position]
+                self._advance(head[2])
+            else:
+                may_pay.discard(head[2])
+                position += 1
+        self._stamp(admission.to_stamp, now)
+        return admission
 
+    def _look_at(self, walk: Walk, job: Candidate, now: int) -> None:
+        self.looks += 1
+        for budget, _ in job.bindings:
+            if budget in self._pools:
+                self._pools[budget].refill(now=now)
+        walk.look_at(job)
 
-def _in_order(lines: Lines, pools: Mapping[int, Pool]) -> Iterator[Candidate]:
-    """Yield the first of every line, and behind each that the walk has taken the next of its line.
-
-    What is taken leaves its line. Behind one that must wait nobody of its line is looked at.
-    """
-    heads = [(line[-1].priority, line[-1].id, line) for line in lines.values()]
-    heapify(heads)
-    while heads:
-        *_, line = heappop(heads)
-        drawn = [pools[budget] for budget, _ in line[-1].bindings if budget in pools]
-        in_use = [pool.in_use for pool in drawn]
-        yield line[-1]
-        if in_use == [pool.in_use for pool in drawn]:
-            continue
+    def _advance(self, lane: int) -> None:
+        """Take the first of a lane away; the next stands further back in the order."""
+        line = self._lines[lane]
         line.pop()
         if line:
-            heappush(heads, (line[-1].priority, line[-1].id, line))
+            insort(self._heads, (line[-1].priority, line[-1].id, lane))
+        else:
+            del self._lines[lane]
+
+    def _stamp(self, job_ids: Iterable[int], now: int) -> None:
+        for job_id in job_ids:
+            for _, id, lane in self._heads:
+                if id == job_id:
+                    self._lines[lane][-1] = replace(self._lines[lane][-1], parked_at=now)
+
+    def _note(self, lane: int, job: Candidate) -> None:
+        for budget, _ in job.bindings:
+            self._drawing.setdefault(budget, set()).add(lane)

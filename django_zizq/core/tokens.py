@@ -98,6 +98,17 @@ class Pool:
         due = self._tokens_due(self.available + 1)
         return None if isinstance(due, Wait) else due
 
+    def may_lose(self, cost: int) -> bool:
+        """Say whether what drips in can be lost to a full pool while jobs of *cost* wait for it.
+
+        It is while a pause lasts, and between the whole milliseconds at which jobs start, unless
+        the pool has room for a millisecond's drip on top of the cost.
+        """
+        if self.duration_ms is None:
+            return False
+        room = (self.capacity - cost) * self.duration_ms
+        return self.paused_until is not None or room < self.allocation - 1
+
     def can_pay(self, cost: int) -> bool:
         """Say whether *cost* tokens can be debited now."""
         if self.paused_until is not None:

@@ -20,9 +20,10 @@ class JobExplanation:
     """Say why a job is not running, and when it will.
 
     *due* is when it starts if nothing else changes, in milliseconds or as a :class:`Wait`
-    (ON_RELEASE: other jobs decide that); None where that is too far off to tell, or the job is
-    not queued. It is exact where time alone decides: rates, pauses, hold windows, whatever is
-    ahead, given dispatchers with threads to spare.
+    (ON_RELEASE: other jobs decide that); None where that cannot be told, since so many jobs share
+    its budgets, or the job is not queued. It is exact where time alone decides: rates, pauses,
+    hold windows, whatever is ahead, given dispatchers with threads to spare. Other jobs that are
+    scheduled are left out.
     """
 
     job_id: int
@@ -34,6 +35,8 @@ class JobExplanation:
     attempts: int = 0
     needs: tuple[BudgetNeed, ...] = ()
     due: Due | None = None
+    last_error: str | None = None
+    """The type and the first line of the last error, if it has failed or was killed."""
     worker: str | None = None
     dequeued_at: int | None = None
     is_served: bool = True
@@ -75,6 +78,7 @@ class JobExplanation:
             "ready_at": iso_of(self.ready_at),
             "due": due_of(self.due),
             "budgets": [need.as_dict() for need in self.needs],
+            "last_error": self.last_error,
             "worker": self.worker,
             "dequeued_at": iso_of(self.dequeued_at),
             "queue_is_served": self.is_served,
@@ -85,6 +89,8 @@ class JobExplanation:
     def __str__(self) -> str:
         lines = [f"Job #{self.job_id} {self.type} in queue '{self.queue}' {self._standing()}"]
         lines += [f"- {need}" for need in self.needs]
+        if self.last_error is not None:
+            lines.append(f"- Its last error: {self.last_error}")
         if self.status in QUEUED:
             lines += self._warnings()
         return "\n".join(lines)
@@ -96,7 +102,8 @@ class JobExplanation:
             case JobStatus.COMPLETED:
                 return "is completed."
             case JobStatus.DEAD:
-                return f"is dead after {counted(self.attempts, 'failure')}."
+                after = f" after {counted(self.attempts, 'failure')}" if self.attempts else ""
+                return f"is dead{after}."
             case JobStatus.SCHEDULED:
                 again = "to be tried again " if self.attempts else ""
                 return f"is scheduled {again}for {clock(self.ready_at)}{self._prospect()}."
@@ -105,9 +112,9 @@ class JobExplanation:
     def _prospect(self) -> str:
         match self.due:
             case None:
-                return "; when it starts is too far off to tell"
+                return "; when it starts cannot be told, so many jobs share its budgets"
             case Wait.NOW:
-                return " and may start now"
+                return " and starts as soon as a thread is free"
             case Wait.ON_RELEASE:
                 return f" and starts when other jobs have finished{self._not_before()}"
             case Wait.ON_RESUME:

@@ -33,9 +33,9 @@ class BudgetNeed:
     """One budget of a job: what it needs, what is there, and what stands between.
 
     *available*, *capacity* and *in_use* are tokens, *in_flight* and *position* jobs: those that
-    run on the budget, and those ahead in its line. *due* is when this budget alone could pay, all
-    those ahead first: a :class:`Wait` or milliseconds. *blocked_by* is the job ahead that goes
-    first or holds the budget, then until *held_until*.
+    run on the budget, and those ahead in its line. *due* is the earliest at which this budget
+    alone could pay, all those ahead first: a :class:`Wait` or milliseconds. *blocked_by* is the
+    job ahead that goes first or holds the budget, then until *held_until*.
     """
 
     key: str
@@ -99,15 +99,13 @@ class BudgetNeed:
             case Block.HELD:
                 yield f"job #{self.blocked_by} holds it until {clock(self.held_until)}"
         if self.due is Wait.ON_RELEASE:
-            running = counted(self.in_flight, "job")
-            yield (
-                f"free when one of {running} running finishes"
-                if self.in_flight > 1
-                else (
-                    "free when the one job running finishes"
-                    if self.in_flight
-                    else "free when those ahead have run"
-                )
-            )
+            yield self._release()
         elif isinstance(self.due, int) and self.due != self.paused_until:
             yield f"due {clock(self.due)}"
+
+    def _release(self) -> str:
+        if self.position:
+            return f"free when {'that has' if self.position == 1 else 'those have'} run"
+        if self.in_flight > 1:
+            return f"free when one of {counted(self.in_flight, 'job')} running finishes"
+        return "free when the one job running finishes"

@@ -239,7 +239,7 @@ def test_a_job_that_can_never_pay_does_not_keep_others_on_other_lanes() -> None:
 
 
 def test_what_is_too_far_off_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_zizq.core.forecast.MOST_STEPS", 10)
+    monkeypatch.setattr("django_zizq.core.forecast.MOST_LOOKS", 10)
     jobs, lanes = one_lane(*[1] * 20)
     pools = {0: spent(pm(60))}
     assert forecast(0, jobs, pools, lanes=lanes, now=T0) == T0 + 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -16,8 +16,10 @@ from django_zizq import Binding, job
 from django_zizq.core.tokens import Wait
 from django_zizq.dialect import Database
 from django_zizq.explain import explain_job
-from django_zizq.explanations import Block, BudgetNeed, JobExplanation
+from django_zizq.explanations import JobExplanation
 from django_zizq.models import Job, Worker
+from django_zizq.outcomes import Failure
+from tests.commands import calling
 from tests.core.limits import T0, cc, per, pm
 from tests.spec.harness import Site, Statements, ids
 from tests.spec.stored import writes
@@ -36,11 +38,6 @@ def utc() -> Iterator[None]:
 
 def explain(job: Job, *, at: int = 0) -> JobExplanation:
     return explain_job(Database(DEFAULT_DB_ALIAS), job.pk, now=T0 + at)
-
-
-def need(job: Job, key: str = "stripe", *, at: int = 0) -> BudgetNeed:
-    (found,) = [need for need in explain(job, at=at).needs if need.key == key]
-    return found
 
 
 def test_a_job_that_no_dispatcher_serves_is_told_so(site: Site) -> None:
@@ -82,6 +79,7 @@ def test_it_can_be_carried_as_json_with_all_facts(site: Site) -> None:
         "ready_at": "2025-06-15T15:06:40+00:00",
         "due": "2025-06-15T15:07:10+00:00",
         "worker": None,
+        "last_error": None,
         "dequeued_at": None,
         "queue_is_served": True,
         "type_is_registered": True,
@@ -115,19 +113,6 @@ def test_a_wait_is_carried_by_its_name(site: Site, policy: Any, due: str) -> Non
     assert explain(site.enqueue("stripe")).as_dict()["due"] == due
 
 
-def test_where_too_many_share_the_budgets_some_answers_stay_open(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("django_zizq.explain.MOST_JOBS", 2)
-    site.create("stripe", pm(1))
-    site.spend("stripe")
-    job = site.enqueue_many(3, "stripe")[-1]
-    told, stripe = explain(job), need(job)
-    assert (told.is_parked, told.due, told.starts_at) == (True, None, None)
-    assert (stripe.block, stripe.position) == (Block.TURN, 2)
-    assert "is parked; when it starts is too far off to tell." in str(told)
-
-
 def test_it_is_asked_of_the_database_as_it_now_is_and_writes_nothing(site: Site) -> None:
     site.create("stripe", cc(1))
     site.spend("stripe")
@@ -151,3 +136,55 @@ def test_jobs_that_share_budgets_through_others_are_reckoned_with(site: Site) ->
     assert explain(job).due == T0 + 1_000
     assert explain(Job.objects.get(priority=2)).due == T0 + 20_000
     assert ids(site.dispatch(at=1_000).claimed) == [job.pk]
+
+
+def fails(message: str, *, killed: bool = False) -> Failure:
+    return Failure(error_type="Boom", message=message, killed=killed)
+
+
+@pytest.mark.parametrize(("killed", "status"), [(False, "scheduled"), (True, "dead")])
+def test_a_job_that_failed_is_told_of_its_last_error(site: Site, killed: bool, status: str) -> None:
+    job = site.enqueue()
+    site.finish(site.claim(), outcome=fails("boom\nat line 2", killed=killed))
+    told = explain(job)
+    assert (told.status, told.last_error) == (status, "Boom: boom")
+    assert told.as_dict()["last_error"] == "Boom: boom"
+    assert "Boom: boom" in str(told)
+    assert "line 2" not in str(told)
+
+
+def test_of_several_errors_it_is_the_last(site: Site) -> None:
+    job = site.enqueue()
+    for at, message in ((0, "first"), (10**9, "second")):
+        site.finish(site.claim(at=at), outcome=fails(message), at=at)
+    assert explain(job).last_error == "Boom: second"
+
+
+def test_a_job_that_never_failed_has_no_last_error(site: Site) -> None:
+    job = site.enqueue()
+    for told in (explain(job), explain(site.enqueue(delay=timedelta(days=1)))):
+        assert (told.last_error, told.as_dict()["last_error"]) == (None, None)
+    site.finish(site.dispatch(1).claimed[0])
+    assert explain(job).last_error is None
+
+
+def test_a_killed_job_is_told_the_reason(site: Site) -> None:
+    job = site.enqueue().kill("the customer left")
+    told = explain(job)
+    assert told.last_error is not None
+    assert told.last_error.endswith("Kill: the customer left")
+    assert "the customer left" in str(told)
+
+
+def test_a_message_without_words_leaves_the_type(site: Site) -> None:
+    job = site.enqueue()
+    site.finish(site.claim(), outcome=fails(""))
+    last = explain(job).last_error
+    assert last is not None
+    assert last.rstrip(": ") == "Boom"
+
+
+def test_what_a_message_orders_a_terminal_is_not_carried_out(site: Site) -> None:
+    job = site.enqueue()
+    site.finish(site.claim(), outcome=fails("the card \x1b[31mwas declined"))
+    assert "\x1b" not in calling.call("zizq_jobs", "explain", job.pk)
