@@ -10,6 +10,10 @@ from __future__ import annotations
 class ZizqError(Exception):
     """Base of every refusal of this library."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # By its message and facts: what it was made from is not kept.
+        return _restore, (type(self), str(self), vars(self))
+
 
 class Conflict(ZizqError):
     """The request clashes with what is stored (HTTP 409)."""
@@ -252,6 +256,12 @@ class BindingNotFound(NotFound):
         super().__init__(
             f"Job {job_id} is not bound to budget '{key}'. Use bind_budget to bind it."
         )
+
+
+def _restore(kind: type[ZizqError], message: str, facts: dict[str, object]) -> ZizqError:
+    error = kind.__new__(kind, message)
+    vars(error).update(facts)
+    return error
 
 
 def _in_words(status: str) -> str:

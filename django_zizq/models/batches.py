@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypedDict, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypedDict, TypeVar
 
 from django.db import transaction
 
@@ -30,6 +30,18 @@ class How(TypedDict, total=False):
     progress: Progress | None
 
 
+def check_how(how: Mapping[str, Any]) -> None:
+    """Raise ``TypeError`` for a keyword that means nothing, ``ValueError`` for a bad batch size.
+
+    A mistyped *dry_run* must not become a run in earnest.
+    """
+    if unknown := sorted(how.keys() - How.__annotations__.keys()):
+        raise TypeError(f"got an unexpected keyword argument '{unknown[0]}'")
+    size = how.get("batch_size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+        raise ValueError(f"batch_size must be an integer of at least 1, not {size!r}.")
+
+
 _LOCK = """
     SELECT id FROM django_zizq_job WHERE {among} AND status IN ({statuses}) ORDER BY id {lock}
 """
@@ -44,11 +56,10 @@ def in_transactions(
     """Do *work* on the jobs, in one transaction or several as *how* says; return what came of it.
 
     *work* gets the ids, none at all where there are none, and a function to call with the number
-    of jobs it has just done. Raises ``ValueError`` for a batch size below 1.
+    of jobs it has just done. A dry run is undone as a whole at its end, so that each batch sees
+    what those before it would have done.
     """
-    size, progress, done = how.get("batch_size"), how.get("progress"), 0
-    if size is not None and size < 1:
-        raise ValueError(f"batch_size must be at least 1, not {size!r}.")
+    progress, done = how.get("progress"), 0
 
     def advance(count: int) -> None:
         nonlocal done
@@ -56,12 +67,16 @@ def in_transactions(
         if progress is not None:
             progress(done)
 
-    results = []
-    for batch in list(in_batches(job_ids, size)) or [job_ids]:
-        with transaction.atomic(using=db.using):
-            results.append(work(batch, advance))
-            if how.get("dry_run"):
-                transaction.set_rollback(True, using=db.using)
+    def run() -> Iterator[T]:
+        for batch in list(in_batches(job_ids, how.get("batch_size"))) or [job_ids]:
+            with transaction.atomic(using=db.using):
+                yield work(batch, advance)
+
+    if not how.get("dry_run"):
+        return list(run())
+    with transaction.atomic(using=db.using):
+        results = list(run())
+        transaction.set_rollback(True, using=db.using)
     return results
 
 

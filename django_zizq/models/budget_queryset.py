@@ -28,6 +28,7 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
     """Budgets, and the verbs that create and change them."""
 
     _db: str | None
+    _hints: dict[str, Any]
 
     @verb
     def create_budget(
@@ -110,7 +111,7 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
     delete.queryset_only = True  # type: ignore[attr-defined]
 
     def _database(self) -> Database:
-        return Database(self._db or router.db_for_write(self.model))
+        return Database(self._db or router.db_for_write(self.model, **self._hints))
 
     def _change(
         self,

@@ -169,7 +169,8 @@ class Job(JobVerbs, models.Model):
     ) -> tuple[int, dict[str, int]]:
         """Delete the job whatever its status; the tokens of one in flight come back at once."""
         db = Database(using or router.db_for_write(Job, instance=self))
-        assert self.pk is not None
+        if self.pk is None:
+            raise ValueError("This job cannot be deleted: it was never stored, or is deleted.")
         deleted = delete_jobs(db, [self.pk])
         self.pk = None
         return deleted, {self._meta.label: deleted}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from asgiref.sync import sync_to_async
 from django.core.exceptions import EmptyResultSet
 from django.db import models, router
 
@@ -21,10 +22,11 @@ from django_zizq.core.changes import (
 )
 from django_zizq.core.errors import BudgetNotFound, JobNotWritable
 from django_zizq.core.lifecycle import QUEUED, TERMINAL, JobStatus
+from django_zizq.core.names import name_fault
 from django_zizq.core.policies import Binding, BudgetPolicy, binding_of
 from django_zizq.dialect import Database, to_ms
 from django_zizq.models import steering
-from django_zizq.models.batches import How, Progress, in_transactions
+from django_zizq.models.batches import How, Progress, check_how, in_transactions
 from django_zizq.models.budget_rows import budget_ids
 from django_zizq.models.rebinding import change_many
 from django_zizq.models.verbs import twin, verb
@@ -33,6 +35,8 @@ from django_zizq.transitions import delete_jobs
 
 if TYPE_CHECKING:
     from django_zizq.models.job import Job
+
+T = TypeVar("T")
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -48,6 +52,8 @@ class JobQuerySet(models.QuerySet["Job"]):
     """
 
     _db: str | None
+    _fields: Any
+    _hints: dict[str, Any]
 
     def queued(self) -> Self:
         """Select what is scheduled or ready."""
@@ -81,15 +87,15 @@ class JobQuerySet(models.QuerySet["Job"]):
         """
         db = Database(self.db)
         found = survey(db, now=to_ms(db.clock()))
-        of = budget_ids(db, keys) if keys else None
+        of = budget_ids(db, _possible(keys)) if keys else None
         return self.ready().filter(lane__in=found.parked_lanes(of))
 
     def budgets_key(self, *keys: str) -> Self:
         """Select the jobs bound to any of the budgets *keys*; no key selects nothing."""
-        if not keys:
+        if not (possible := _possible(keys)):
             return self.none()
         binding: Any = self.model._meta.get_field("bindings").related_model
-        return self.filter(pk__in=binding.objects.filter(key__in=keys).values("job_id"))
+        return self.filter(pk__in=binding.objects.filter(key__in=possible).values("job_id"))
 
     @verb
     def bind_budget(
@@ -102,6 +108,7 @@ class JobQuerySet(models.QuerySet["Job"]):
     ) -> BudgetChange:
         """Bind the budget to the queued jobs that are not bound to it yet, at *cost* (1).
 
+        *create_with* creates it where it is missing, even if no job is selected.
         Raises ``UnknownBudget``, ``CostExceedsCapacity``, ``InvalidBinding`` and
         ``BudgetLimitReached``; then nothing changes.
         """
@@ -180,18 +187,18 @@ class JobQuerySet(models.QuerySet["Job"]):
 
         Tokens of those in flight come back; their late acknowledgements are refused.
         """
-        db = self._writer()
 
-        def work(job_ids: Sequence[int], advance: Progress) -> int:
+        def work(db: Database, job_ids: Sequence[int], advance: Progress) -> int:
             deleted = delete_jobs(db, job_ids)
             advance(len(job_ids))
             return deleted
 
-        deleted = 0
-        if not self._matches_nothing():
-            deleted = sum(in_transactions(db, self._ids(db), work, how))
-        self._result_cache = None
+        deleted = sum(self._carry_out(work, how))
         return deleted, {self.model._meta.label: deleted}
+
+    async def adelete(self, **how: Unpack[How]) -> tuple[int, dict[str, int]]:
+        """Call :meth:`delete` from async code."""
+        return await sync_to_async(self.delete)(**how)
 
     def bulk_create(self, *args: Any, **kwargs: Any) -> list[Job]:
         """Refuse, with ``JobNotWritable``: jobs are enqueued."""
@@ -207,37 +214,46 @@ class JobQuerySet(models.QuerySet["Job"]):
     arequeue = twin(requeue)
     akill = twin(kill)
 
-    delete.queryset_only = True  # type: ignore[attr-defined]
+    delete.queryset_only = adelete.queryset_only = True  # type: ignore[attr-defined]
 
     def _change(self, change: Change, how: How) -> BudgetChange:
-        if self._matches_nothing():
-            return BudgetChange()
-        db, write = self._writer(), not how.get("dry_run")
+        write = not how.get("dry_run")
 
-        def work(job_ids: Sequence[int], advance: Progress) -> BudgetChange:
+        def work(db: Database, job_ids: Sequence[int], advance: Progress) -> BudgetChange:
             return change_many(db, job_ids, change, write=write, advance=advance, now=db.clock())
 
-        parts = in_transactions(db, self._ids(db), work, how)
+        parts = self._carry_out(work, how)
         return BudgetChange(
             sum(part.changed for part in parts), [id for part in parts for id in part.blocked]
         )
 
     def _steer(self, move: Callable[..., steering.Steered], how: How) -> JobChange:
-        if self._matches_nothing():
-            return JobChange()
-        db = self._writer()
-
-        def work(job_ids: Sequence[int], advance: Progress) -> steering.Steered:
+        def work(db: Database, job_ids: Sequence[int], advance: Progress) -> steering.Steered:
             moved = move(db, job_ids, now=db.clock())
             advance(len(job_ids))
             return moved
 
-        parts = in_transactions(db, self._ids(db), work, how)
+        parts = self._carry_out(work, how)
         reasons = {id: error for _, refused in parts for id, error in refused.items()}
         return JobChange(sum(changed for changed, _ in parts), list(reasons), reasons)
 
+    def _carry_out(
+        self, work: Callable[[Database, Sequence[int], Progress], T], how: How
+    ) -> list[T]:
+        """Do *work* on the ids of the selection; on nothing where it is empty by its own words."""
+        check_how(how)
+        if self._fields is not None:
+            raise TypeError("Jobs cannot be changed after .values() or .values_list().")
+        if self._matches_nothing():
+            return []
+        db = self._writer()
+        try:
+            return in_transactions(db, self._ids(db), partial(work, db), how)
+        finally:
+            self._result_cache = None
+
     def _writer(self) -> Database:
-        return Database(self._db or router.db_for_write(self.model))
+        return Database(self._db or router.db_for_write(self.model, **self._hints))
 
     def _ids(self, db: Database) -> list[int]:
         """Return the ids of the selection as they rise, each once."""
@@ -253,3 +269,14 @@ class JobQuerySet(models.QuerySet["Job"]):
         except EmptyResultSet:
             return True
         return False
+
+
+def _possible(keys: Sequence[object]) -> list[str]:
+    """Return those of *keys* that a budget can have. Raises ``TypeError`` for what is no string."""
+    possible = []
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"The key of a budget is a string, not {key!r}; pass several as *keys.")
+        if name_fault(key) is None:
+            possible.append(key)
+    return possible

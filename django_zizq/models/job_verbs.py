@@ -152,7 +152,7 @@ class JobVerbs(Model):
         the jobs that share budgets with this one, up to ten thousand of them.
         """
         db = Database(self._state.db or router.db_for_read(type(self), instance=self))
-        return explain_job(db, self.pk, now=to_ms(db.clock()))
+        return explain_job(db, self._stored_id(), now=to_ms(db.clock()))
 
     abind_budget = twin(bind_budget)
     arebind_budget = twin(rebind_budget)
@@ -168,7 +168,7 @@ class JobVerbs(Model):
 
     def _rebind(self, change: Change) -> Self:
         db = Database(router.db_for_write(type(self), instance=self))
-        change_one(db, self.pk, change, now=db.clock())
+        change_one(db, self._stored_id(), change, now=db.clock())
         try:
             self.refresh_from_db(using=db.using)
         except ObjectDoesNotExist:  # somebody has just deleted it
@@ -178,7 +178,7 @@ class JobVerbs(Model):
     def _steer(self, move: Callable[..., steering.Steered]) -> bool:
         """Move the job and read it anew; False where that did not apply to it."""
         db = Database(router.db_for_write(type(self), instance=self))
-        changed, refused = move(db, [self.pk], now=db.clock())
+        changed, refused = move(db, [self._stored_id()], now=db.clock())
         for error in refused.values():
             raise error
         try:
@@ -188,3 +188,10 @@ class JobVerbs(Model):
                 raise JobNotFound(self.pk) from None
             self.status = JobStatus.DEAD
         return bool(changed)
+
+    def _stored_id(self) -> int:
+        """Return the id that the row has. Raises ``JobNotFound`` where there can be none."""
+        id = self.pk
+        if not isinstance(id, int) or not 0 <= id < 2**63:
+            raise JobNotFound(id)
+        return id

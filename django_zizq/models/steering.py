@@ -255,6 +255,8 @@ def kill(db: Database, job_ids: Sequence[int], *, reason: str = "", now: datetim
     The handler of one in flight is not interrupted, but what it returns no longer counts, and
     its tokens come back now. Six statements for each thousand jobs, and three for the whole.
     """
+    if not isinstance(reason, str):
+        raise TypeError(f"The reason must be a string, not {reason!r}.")
     message = storable(reason, MESSAGE_LENGTH) or "killed on request"
     failure = Failure(error_type=_KILL, message=message, killed=True)
     moves, killed, was_ready = [], 0, False

@@ -1,5 +1,9 @@
 """The tree of errors: what each is, what it knows, and what it tells a person."""
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import pytest
 
 from django_zizq.core import errors
@@ -103,9 +107,57 @@ def test_an_unknown_budget_is_known_by_its_key() -> None:
 
 
 def test_every_error_is_a_conflict_an_invalid_request_or_something_not_found() -> None:
-    defined = {value for value in vars(errors).values() if isinstance(value, type)}
+    defined = {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
     branches = {Conflict, Invalid, NotFound}
     assert {type(error) for error, _, _ in TABLE} | branches | {ZizqError} == defined
     assert all(issubclass(error, tuple(branches)) for error in defined - {ZizqError})
     for branch in branches:
         assert branch.__bases__ == (ZizqError,)
+
+
+ERRORS = [error for error, _, _ in TABLE]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "carry",
+    [
+        *(
+            pytest.param(lambda error, by=by: pickle.loads(pickle.dumps(error, by)), id=f"by {by}")
+            for by in range(pickle.HIGHEST_PROTOCOL + 1)
+        ),
+        pytest.param(copy.copy, id="copy"),
+        pytest.param(copy.deepcopy, id="deepcopy"),
+    ],
+)
+def test_it_is_the_same_in_another_process(
+    error: ZizqError, carry: Callable[[ZizqError], ZizqError]
+) -> None:
+    carried = carry(error)
+    assert type(carried) is type(error)
+    assert (str(carried), vars(carried)) == (str(error), vars(error))
+    assert (carried.args, repr(carried)) == (error.args, repr(error))
+
+
+def test_what_was_noted_on_an_error_is_carried_along() -> None:
+    error = JobNotFound(7)
+    error.add_note("while the order was placed")
+    carried = pickle.loads(pickle.dumps(error))
+    assert carried.__notes__ == ["while the order was placed"]
+    assert vars(copy.copy(error)) == vars(error)
+
+
+def test_a_copy_of_a_copy_is_still_the_same() -> None:
+    error = CostExceedsCapacity("stripe", 6, 5)
+    again = copy.deepcopy(pickle.loads(pickle.dumps(copy.copy(error))))
+    assert (str(again), vars(again)) == (str(error), vars(error))
+
+
+def test_an_error_without_facts_is_carried_by_its_message() -> None:
+    for kind in (ZizqError, Conflict, Invalid, NotFound):
+        carried = pickle.loads(pickle.dumps(kind("no.")))
+        assert (type(carried), str(carried)) == (kind, "no.")

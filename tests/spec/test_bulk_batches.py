@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 
-from django_zizq import Binding, CostExceedsCapacity
+from django_zizq import Binding, CostExceedsCapacity, JobChange
 from django_zizq.models import Budget, Job, JobBinding
 from tests.core.limits import cc
 from tests.spec.bulk import Verb, every_verb, state
-from tests.spec.harness import Site, Statements, instant
+from tests.spec.harness import KILLED, Site, Statements, instant
 from tests.spec.stored import bound, costs_on
 
 
@@ -79,7 +80,7 @@ def bindings() -> list[tuple[int, str, int]]:
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_batch_holds_at_least_one_job(stocked: Site, size: int) -> None:
     stocked.enqueue("stripe")
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
         Job.objects.clear_budgets(batch_size=size)
     assert costs_on("stripe")
 
@@ -128,3 +129,64 @@ def test_the_ids_of_blocked_jobs_rise_whatever_the_order_of_the_selection(stocke
     assert len(stocked.dispatch().claimed) == 4
     last_first = Job.objects.order_by("-pk")[:3]
     assert last_first.clear_budgets(batch_size=1).blocked == running[1:]
+
+
+def test_a_deletion_in_batches_has_an_async_twin(stocked: Site) -> None:
+    stocked.enqueue_many(3, "stripe", queue="emails")
+    kept = stocked.enqueue("stripe")
+    told: list[int] = []
+    emails = Job.objects.filter(queue="emails")
+    deleted = async_to_sync(emails.adelete)(batch_size=1, progress=told.append)
+    assert (deleted, told) == ((3, {"django_zizq.Job": 3}), [1, 2, 3])
+    assert list(Job.objects.all()) == [kept]
+    assert async_to_sync(emails.adelete)() == (0, {"django_zizq.Job": 0})
+
+
+def test_a_deletion_may_be_tried_first(stocked: Site) -> None:
+    stocked.enqueue_many(3, "stripe")
+    before = state()
+    for size in (None, 1):
+        assert Job.objects.all().delete(dry_run=True, batch_size=size)[0] == 3
+        assert async_to_sync(Job.objects.all().adelete)(dry_run=True, batch_size=size)[0] == 3
+    assert state() == before
+
+
+@pytest.mark.parametrize("verb", ["delete", "adelete"])
+def test_a_deletion_of_all_is_asked_of_a_selection(verb: str) -> None:
+    """As everywhere in Django: a slip at the manager must not delete every job."""
+    assert hasattr(Job.objects.all(), verb)
+    assert not hasattr(Job.objects, verb)
+
+
+def dead_with_one_key(site: Site, count: int) -> list[int]:
+    """Leave dead jobs that would all take the same unique key again."""
+    for _ in range(count):
+        site.enqueue(unique_key="k", unique_while="active")
+        site.finish(site.claim(), outcome=KILLED)
+    return list(Job.objects.order_by("pk").values_list("pk", flat=True))
+
+
+@pytest.mark.parametrize("size", [None, 1, 2, 5])
+@pytest.mark.parametrize("verb", ["requeue", "retry_now"])
+def test_a_dry_run_in_batches_says_what_the_real_one_does(
+    stocked: Site, size: int | None, verb: str
+) -> None:
+    """Which of them gets the key is decided by the batches before."""
+    jobs, before, told = dead_with_one_key(stocked, 5), state(), list[int]()
+    move = getattr(Job.objects.all(), verb)
+    dry = move(batch_size=size, dry_run=True, progress=told.append)
+    assert dry == JobChange(changed=1, blocked=jobs[1:])
+    assert {reason.holder for reason in dry.reasons.values()} == {jobs[0]}
+    assert told[-1] == 5
+    assert state() == before
+    assert move(batch_size=size) == dry
+
+
+@pytest.mark.parametrize("size", [None, 1])
+def test_a_dry_run_in_batches_leaves_the_callers_transaction_alone(
+    stocked: Site, size: int | None
+) -> None:
+    with transaction.atomic():
+        stocked.enqueue_many(3, "stripe")
+        assert Job.objects.kill(batch_size=size, dry_run=True).changed == 3
+    assert Job.objects.ready().count() == 3

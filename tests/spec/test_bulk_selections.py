@@ -211,3 +211,20 @@ def test_the_statements_grow_by_the_thousand_and_never_by_the_job(
         assert VERBS[name](Job.objects.all()).changed == size
     whole, each = STATEMENTS[connection.vendor][name]
     assert len(statements.sent) == whole + thousands * each
+
+
+@pytest.mark.parametrize("verb", ["bind_budget", "rebind_budget"])
+@pytest.mark.parametrize("size", [None, 1])
+def test_a_budget_is_created_though_no_job_of_the_selection_is_there(
+    stocked: Site, verb: str, size: int | None
+) -> None:
+    """It was asked for; that no job is there is for the database to say."""
+    stocked.enqueue("stripe")
+    bind = getattr(Job.objects.filter(type="ghost"), verb)
+    tried = bind("fresh", 2, create_with=cc(5), batch_size=size, dry_run=True)
+    assert (tried, Budget.objects.filter(key="fresh").exists()) == (BudgetChange(), False)
+    assert bind("fresh", 2, create_with=cc(5), batch_size=size) == BudgetChange(changed=0)
+    assert Budget.objects.get(key="fresh").policy == cc(5)
+    with pytest.raises(CostExceedsCapacity):
+        bind("other", 6, create_with=cc(5), batch_size=size)
+    assert not Budget.objects.filter(key="other").exists()
