@@ -146,7 +146,7 @@ def _orphans(db: Database, repair: bool, now: datetime) -> Iterator[Finding]:
 
 
 _DANGLING = """
-    SELECT binding.id, binding.job_id, binding.key, binding.cost, budget.key,
+    SELECT binding.id, binding.job_id, binding.key, binding.cost, binding.budget_id, budget.key,
            COALESCE(budget.burst, budget.allocation), other.id
       FROM django_zizq_job AS job
       JOIN django_zizq_binding AS binding ON binding.job_id = job.id
@@ -159,32 +159,57 @@ _DANGLING = """
 """
 
 
+_IS_BOUND = "SELECT 1 FROM django_zizq_binding WHERE job_id = %s AND budget_id = %s"
+
+_POINT_AT = "UPDATE django_zizq_binding SET budget_id = %s WHERE id = %s"
+
+
 def _bindings(db: Database, repair: bool) -> Iterator[Finding]:
     """Find queued jobs bound to what is gone, has another key, or can never pay them."""
 
     def look(job_ids: Sequence[int]) -> list[tuple[Any, ...]]:
         return db.rows(_DANGLING.format(among=db.among("job.id")), db.listed(job_ids))
 
-    for row in _verified(db, look, lambda rows: _mend_bindings(db, rows) if repair else None):
-        _, job_id, key, cost, stored_key, capacity, other = row
+    mended: set[int] = set()
+
+    def mend(rows: Sequence[tuple[Any, ...]]) -> None:
+        mended.update(_mend_bindings(db, rows))
+
+    for row in _verified(db, look, mend if repair else lambda rows: None):
+        id, job_id, key, cost, _, stored_key, capacity, other = row
         subject = f"job #{job_id}"
         if stored_key is None and other is None:
             remedy = f"create the budget '{key}' again and run this with --repair, or unbind it"
             yield Finding(subject, f"it is bound to the budget '{key}', which is gone", remedy)
         elif stored_key != key:
             problem = f"its binding to '{key}' points at another budget's row"
-            yield Finding(
-                subject, problem, f"point it at the budget '{key}'", repair and bool(other)
-            )
+            yield Finding(subject, problem, f"point it at the budget '{key}'", id in mended)
         else:
             problem = f"it needs {cost} of '{key}', which holds at most {capacity}"
             yield Finding(subject, problem, "lower the cost, or raise the budget's capacity")
 
 
-def _mend_bindings(db: Database, rows: Sequence[tuple[Any, ...]]) -> None:
-    for id, _, key, _, stored_key, _, other in rows:
-        if other is not None and stored_key != key:
-            db.execute("UPDATE django_zizq_binding SET budget_id = %s WHERE id = %s", other, id)
+def _mend_bindings(db: Database, rows: Sequence[tuple[Any, ...]]) -> set[int]:
+    """Point bindings at the budgets of their keys; return the ids of those that now are.
+
+    All are taken away first, since two may change places. A budget is bound once: where another
+    binding of the job is in its place, one stays astray.
+    """
+    wrong = {
+        id: (job_id, other, stray)
+        for id, job_id, key, _, stray, stored_key, _, other in rows
+        if other is not None and stored_key != key
+    }
+    for id in wrong:
+        db.execute(_POINT_AT, -id, id)
+    mended = set()
+    for id, (job_id, right, stray) in wrong.items():
+        for budget in (right, stray):
+            if not db.rows(_IS_BOUND, job_id, budget):
+                db.execute(_POINT_AT, budget, id)
+                mended.update([id] if budget == right else [])
+                break
+    return mended
 
 
 _QUEUED_JOBS = """

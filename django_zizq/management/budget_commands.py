@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rich.text import Text
 
 from django_zizq.core.errors import BudgetNotFound
+from django_zizq.core.policies import MAX_DURATION
 from django_zizq.core.tokens import FOREVER_MS
 from django_zizq.dialect import Database, from_ms, to_ms
 from django_zizq.management.arguments import at, duration, moment, name
@@ -30,8 +31,8 @@ _COLUMNS: Final = (
     Column("key"),
     Column("policy", folds=True),
     Column("available", is_number=True),
-    Column("in use", is_number=True),
     Column("in flight", is_number=True),
+    Column("ready", is_number=True),
     Column("parked", is_number=True),
     Column("scheduled", is_number=True),
     Column("next token", is_number=True),
@@ -164,8 +165,8 @@ def _row(budget: Budget, standing: Standing, *, now: datetime) -> list[Cell]:
         budget.key,
         str(budget.policy),
         f"{pool.available}/{pool.capacity}",
-        pool.in_use,
         standing.in_flight,
+        standing.ready,
         standing.parked,
         standing.scheduled,
         clock(budget.next_token_at(now=now), now=now),
@@ -218,13 +219,20 @@ def _create(call: Call) -> None:
 
 
 def _put(call: Call) -> None:
+    before = _budgets(call).filter(key=call["key"]).first()
     budget = _budgets(call).put_budget(call["key"], policy_of(call))
-    _answer(call, budget, f"is now {budget.policy}")
+    _answer(call, budget, f"is now {budget.policy}{_was(before)}")
 
 
 def _update(call: Call) -> None:
+    before = _budgets(call).filter(key=call["key"]).first()
     budget = _budgets(call).update_budget(call["key"], patch_of(call))
-    _answer(call, budget, f"is now {budget.policy}")
+    _answer(call, budget, f"is now {budget.policy}{_was(before)}")
+
+
+def _was(before: Budget | None) -> str:
+    """Say what to go back to, should the change have been a mistake."""
+    return "" if before is None else f"; it was {before.policy}"
 
 
 def _delete(call: Call) -> None:
@@ -243,6 +251,8 @@ def _delete(call: Call) -> None:
 
 def _pause(call: Call) -> None:
     until = call["until"] if call["span"] is None else call["span"]
+    if isinstance(until, timedelta) and until > MAX_DURATION:
+        call.refuse(f"a pause of more than {MAX_DURATION.days} days has no end: leave --for out")
     now = Database(call.using).clock()
     budget = _budget(call).pause(None if until is None else at(until, now=now))
     end = budget.paused_until
@@ -252,7 +262,7 @@ def _pause(call: Call) -> None:
 
 
 def _resume(call: Call) -> None:
-    _answer(call, _budget(call).resume(), "is not paused")
+    _answer(call, _budget(call).resume(), "is resumed")
 
 
 def _answer(call: Call, budget: Budget, words: str) -> None:

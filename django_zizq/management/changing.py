@@ -122,15 +122,26 @@ def _report(call: Call, change: Change, answer: Answer) -> None:
     if call.screen.as_json:
         facts = {"changed": answer.changed, "blocked": list(answer.blocked), "dry_run": dry}
         call.screen.json(facts)
-        return
+    else:
+        _say(call, change, answer, dry=dry)
+    if _reasons(answer) and not answer.changed:
+        raise CommandError("None of these jobs can be requeued.")
+
+
+def _say(call: Call, change: Change, answer: Answer, *, dry: bool) -> None:
     would_be = "would be " if dry else ""
     call.screen.say(f"{counted(answer.changed, 'job')} {would_be}{change.done}.")
     if answer.blocked:
         left = _left(change.left, len(answer.blocked), dry=dry)
         call.screen.say(f"{left}: {listed(answer.blocked)}")
-    if isinstance(answer, JobChange):
-        for reason in list(dict.fromkeys(map(str, answer.reasons.values())))[:MOST_REASONS]:
-            call.screen.say(f"- {reason}")
+    for reason in _reasons(answer):
+        call.screen.say(f"- {reason}")
+
+
+def _reasons(answer: Answer) -> list[str]:
+    """Return why dead jobs could not be requeued, each reason once."""
+    errors = answer.reasons.values() if isinstance(answer, JobChange) else ()
+    return list(dict.fromkeys(map(str, errors)))[:MOST_REASONS]
 
 
 def _left(which: str, count: int, *, dry: bool) -> str:

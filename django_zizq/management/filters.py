@@ -102,6 +102,8 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
     add("--priority", _priority, "10-20", "With one of these priorities.")
     add("--created-after", _since("created_at"), "TIME", "Enqueued at that time or later.")
     add("--created-before", _until("created_at"), "TIME", "Enqueued before that time.")
+    add("--failed-after", _since("failed_at"), "TIME", "Last failed at that time or later.")
+    add("--failed-before", _until("failed_at"), "TIME", "Last failed before that time.")
     add("--ready-after", _since("ready_at"), "TIME", "Ready to run at that time or later.")
     add("--ready-before", _until("ready_at"), "TIME", "Ready to run before that time.")
     add(

@@ -12,6 +12,7 @@ from django_zizq.management.arguments import name, tokens
 from django_zizq.management.changing import Answer, Change, add_change
 from django_zizq.management.policies import add_policy_options, policy_of, states_policy
 from django_zizq.management.subcommands import Call, Subcommands
+from django_zizq.models import Budget
 from django_zizq.models.batches import BATCH, How
 from django_zizq.models.job_queryset import JobQuerySet
 
@@ -81,7 +82,14 @@ def _rebind(call: Call, jobs: JobQuerySet, how: How) -> Answer:
 
 def _create_with(call: Call) -> BudgetPolicy | None:
     if call["create_with"]:
-        return policy_of(call)
+        policy = policy_of(call)
+        budget = Budget.objects.using(call.using).filter(key=call["key"]).first()
+        if budget is not None and budget.policy != policy:
+            call.screen.note(
+                f"Budget '{budget.key}' exists as {budget.policy} and stays so; "
+                "zizq_budgets update changes it."
+            )
+        return policy
     if states_policy(call):
         call.refuse("a policy is for --create-with; to change a budget, use zizq_budgets")
     return None

@@ -9,7 +9,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -81,11 +82,18 @@ def run_subcommand(
 ) -> None:
     """Run what was parsed, on the database that *model* is written to."""
     using = router.db_for_write(model)
-    require_tables(using)
     screen = Screen(command, as_json=options["json"], plain=options["no_color"])
-    try:
+    with in_one_line(using):
+        require_tables(using)
         options["run"](Call(using, screen, options, options["refuse"]))
         screen.flush()
+
+
+@contextmanager
+def in_one_line(using: str) -> Iterator[None]:
+    """Let refusals, outages and interruptions inside end a command with a line of their own."""
+    try:
+        yield
     except ZizqError as error:
         raise CommandError(str(error), returncode=1) from error
     except Error as error:

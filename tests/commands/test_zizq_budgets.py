@@ -42,12 +42,12 @@ def test_the_list_shows_how_every_budget_stands(site: Site) -> None:
     site.enqueue("stripe", delay=timedelta(days=1))
     Budget.objects.get(key="pdf").pause()
     titles, *budgets = rows(call("list"))
-    assert titles[:6] == ["key", "policy", "available", "in use", "in flight", "parked"]
+    assert titles[:6] == ["key", "policy", "available", "in flight", "ready", "parked"]
     assert titles[6:] == ["scheduled", "next token", "paused until"]
     assert budgets == [
         ["images", "10000 per hour, burst 500", "500/500", "0", "0", "0", "0", "-", "-"],
         ["pdf", "1 while in flight", "1/1", "0", "0", "0", "0", "-", "resumed"],
-        ["stripe", "3 while in flight", "1/3", "2", "1", "1", "1", "-", "-"],
+        ["stripe", "3 while in flight", "1/3", "1", "1", "1", "1", "-", "-"],
     ]
 
 
@@ -161,7 +161,9 @@ def test_update_changes_what_is_stated_and_nothing_else(
     site: Site, before: BudgetPolicy, options: list[str], after: BudgetPolicy
 ) -> None:
     site.create("emails", before)
-    assert call("update", "emails", *options) == f"Budget 'emails' is now {after}.\n"
+    assert call("update", "emails", *options) == (
+        f"Budget 'emails' is now {after}; it was {before}.\n"
+    )
     assert policy("emails") == after
 
 
@@ -229,7 +231,7 @@ def test_a_budget_is_paused_until_it_is_resumed(site: Site) -> None:
     assert call("pause", "stripe") == "Budget 'stripe' is paused until it is resumed.\n"
     assert paused_until("stripe") == from_ms(FOREVER_MS)
     for _ in range(2):
-        assert call("resume", "stripe") == "Budget 'stripe' is not paused.\n"
+        assert call("resume", "stripe") == "Budget 'stripe' is resumed.\n"
         assert paused_until("stripe") is None
 
 

@@ -125,16 +125,31 @@ def test_retry_and_run_now_make_jobs_ready(jobs: list[Job]) -> None:
 
 
 def test_retry_names_what_cannot_be_requeued_and_why(site: Site) -> None:
-    site.create("gone", cc(1))
-    job = site.enqueue("gone")
-    job.kill()
+    for key in ("gone", "there"):
+        site.create(key, cc(1))
+    stuck, free = site.enqueue("gone"), site.enqueue("there")
+    for one in (stuck, free):
+        one.kill()
     Budget.objects.get(key="gone").delete()
     made, left, reason = call("retry", "--status", "dead").splitlines()
-    assert (made, left) == (
-        "0 jobs made ready.",
-        f"1 job that cannot be requeued was left as it is: {job.pk}",
-    )
+    assert made == "1 job made ready."
+    assert left == f"1 job that cannot be requeued was left as it is: {stuck.pk}"
     assert reason.startswith("- Binding to budget 'gone': no such budget.")
+    assert refusal("retry", "--status", "dead") == "None of these jobs can be requeued."
+
+
+def test_a_policy_for_a_budget_that_exists_is_said_to_be_ignored(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.create("stripe", cc(3))
+    site.enqueue()
+    stated = ["--create-with", "--while-in-flight", "7", "--queue", "default"]
+    assert call("bind", "stripe", *stated) == "1 job changed.\n"
+    assert capsys.readouterr().err == (
+        "Budget 'stripe' exists as 3 while in flight and stays so; zizq_budgets update changes it."
+        "\n"
+    )
+    assert Budget.objects.get().policy == cc(3)
 
 
 def test_kill_keeps_the_reason_and_delete_deletes(jobs: list[Job]) -> None:

@@ -11,7 +11,8 @@ from django.db import router
 
 from django_zizq.console import require_tables
 from django_zizq.dialect import Database
-from django_zizq.integrity import check
+from django_zizq.integrity import Finding, check
+from django_zizq.management.subcommands import in_one_line
 from django_zizq.models import Job
 
 
@@ -29,8 +30,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using = router.db_for_write(Job)
-        require_tables(using)
-        db = Database(using)
+        with in_one_line(using):
+            require_tables(using)
+            findings = self._findings(Database(using), options)
+            self.stdout.flush()
+        left = sum(not finding.is_repaired for finding in findings)
+        if left:
+            hint = "look at them one by one" if options["repair"] else "run it with --repair"
+            raise CommandError(f"{_count(left)} to mend: {hint}.", returncode=1)
+        if not options["json"]:
+            self.stdout.write(f"{_count(len(findings))} repaired." if findings else "All is well.")
+
+    def _findings(self, db: Database, options: dict[str, Any]) -> list[Finding]:
         findings = []
         for finding in check(db, repair=options["repair"], now=db.clock()):
             findings.append(finding)
@@ -38,12 +49,7 @@ class Command(BaseCommand):
                 self.stdout.write(str(finding))
         if options["json"]:
             self.stdout.write(json.dumps([asdict(finding) for finding in findings], indent=2))
-        left = sum(not finding.is_repaired for finding in findings)
-        if left:
-            hint = "look at them one by one" if options["repair"] else "run it with --repair"
-            raise CommandError(f"{_count(left)} to mend: {hint}.", returncode=1)
-        if not options["json"]:
-            self.stdout.write(f"{_count(len(findings))} repaired." if findings else "All is well.")
+        return findings
 
 
 def _count(problems: int) -> str:
