@@ -43,7 +43,7 @@ _WRITE_COLUMNS = {
 _WRITE = """
     UPDATE django_zizq_budget AS budget
        SET level = r.level, level_at = r.level_at, in_use = r.in_use
-      FROM {records} WHERE budget.id = r.id
+      FROM {records} WHERE budget.id = r.id AND {among}
 """
 
 
@@ -100,7 +100,8 @@ def write(db: Database, pools: Mapping[int, Pool]) -> None:
         }
         for id, pool in sorted(pools.items())
     ]
-    db.execute(_WRITE.format(records=db.records(_WRITE_COLUMNS)), db.recorded(records))
+    sql = _WRITE.format(records=db.records(_WRITE_COLUMNS), among=db.among("budget.id"))
+    db.execute(sql, db.recorded(records), db.listed(sorted(pools)))
 
 
 def _pool(db: Database, state: list[Any]) -> Pool:
