@@ -99,7 +99,7 @@ class Person(Actor):
 
 @pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("seconds", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [8, pytest.param(25, marks=pytest.mark.slow)])
 def test_eight_dispatchers_and_six_people(
     start_dispatcher: StartDispatcher, records: Records, seconds: int
 ) -> None:
