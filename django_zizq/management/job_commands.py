@@ -9,7 +9,7 @@ from django.db.models import Count
 from rich.text import Text
 
 from django_zizq.core.errors import JobNotFound
-from django_zizq.core.lifecycle import JobStatus
+from django_zizq.core.lifecycle import UNFINISHED, JobStatus
 from django_zizq.dialect import Database
 from django_zizq.management.arguments import count, job_id
 from django_zizq.management.filters import PARKED, add_filters, select
@@ -39,7 +39,7 @@ def add_subcommands(subcommands: Subcommands) -> None:
     parser = subcommands.add(
         "list",
         _list,
-        help="List jobs in the order in which they are dispatched.",
+        help="List jobs in the order of dispatch; finished ones only by --status or --id.",
         usage="[FILTERS] [--limit N] [--json]",
         examples="""zizq_jobs list --status parked
                      zizq_jobs list --queue billing --payload user.id=7 --limit 200""",
@@ -95,6 +95,8 @@ def selected(call: Call) -> JobQuerySet:
 
 def _list(call: Call) -> None:
     jobs = selected(call)
+    if not any(one.option in ("--status", "--id") for one in call["filters"]):
+        jobs = jobs.filter(status__in=UNFINISHED)
     page = list(jobs.order_by("priority", "id").prefetch_related("bindings")[: call["limit"]])
     total = jobs.count()
     parked = _parked(call, page)
@@ -103,7 +105,7 @@ def _list(call: Call) -> None:
         call.screen.json({"count": total, "jobs": facts})
         return
     if not page:
-        call.screen.say("There is no such job." if call["filters"] else "There is no job.")
+        call.screen.say("There is no such job." if call["filters"] else "No job is unfinished.")
         return
     now = Database(call.using).clock()
     rows = [_row(job, PARKED if job.pk in parked else job.status, now=now) for job in page]

@@ -51,6 +51,15 @@ def test_the_list_shows_what_a_job_is_and_what_it_waits_for(site: Site) -> None:
     ]
 
 
+def test_finished_jobs_do_not_hide_the_others(site: Site) -> None:
+    done = site.enqueue()
+    site.finish(site.claim())
+    waiting = site.enqueue(priority=60_000)
+    assert listed() == [waiting.pk]
+    assert listed("--status", "finished") == listed("--id", str(done.pk)) == [done.pk]
+    assert listed("--status", "completed,ready") == [done.pk, waiting.pk]
+
+
 def test_what_is_due_today_is_listed_with_its_time_alone() -> None:
     job = enqueue("task")
     local = timezone.localtime(job.ready_at)
@@ -70,7 +79,7 @@ def test_the_list_is_in_the_order_of_dispatch_and_says_how_many_more_there_are()
 
 
 def test_no_job_is_said_in_words() -> None:
-    assert call("list") == "There is no job.\n"
+    assert call("list") == "No job is unfinished.\n"
     assert call("list", "--queue", "billing") == "There is no such job.\n"
 
 
