@@ -34,7 +34,7 @@ MOST_REASONS: Final = 10
 class Change:
     """A verb over a selection, and how it is spoken of.
 
-    *touches* are the statuses that it is for, *asks* what it does to ``{}``, so many jobs, *done*
+    *touches* are the statuses that it is for, *asks* what it does to ``{jobs}``, *done*
     what they are afterwards, and *left* what it calls those, ``{}``, that it could not change.
     """
 
@@ -106,7 +106,8 @@ def _confirm(call: Call, change: Change, jobs: JobQuerySet) -> None:
     touched = jobs.filter(status__in=change.touches).count()
     if not touched:
         return
-    call.screen.ask(f"This {change.asks.format(counted(touched, 'job'))}. Continue? [y/N] ")
+    what = change.asks.format(jobs=counted(touched, "job"), key=call.options.get("key"))
+    call.screen.ask(f"This {what}. Continue? [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("Nothing was changed.")
 

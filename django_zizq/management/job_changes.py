@@ -102,12 +102,12 @@ def _delete(call: Call, jobs: JobQuerySet, how: How) -> Answer:
     return JobChange(deleted)
 
 
-def _rebinding(name: str, help: str, apply: Callable[..., Answer]) -> Change:
+def _rebinding(name: str, help: str, apply: Callable[..., Answer], asks: str) -> Change:
     return Change(
         name=name,
         help=help,
         apply=apply,
-        asks="changes up to {}",
+        asks=asks,
         done="changed",
         touches=QUEUED,
         left="{} in flight",
@@ -118,32 +118,41 @@ def _steering(name: str, help: str, apply: Callable[..., Answer], **words: Any) 
     return Change(name=name, help=help, apply=apply, batch_size=BATCH, **words)
 
 
-_BIND = _rebinding("bind", "Bind a budget to queued jobs that are not bound to it yet.", _bind)
+_BIND = _rebinding(
+    "bind",
+    "Bind a budget to queued jobs that are not bound to it yet.",
+    _bind,
+    "binds '{key}' to up to {jobs}",
+)
 _REBIND = _rebinding(
     "rebind",
     "Bind a budget to queued jobs at this cost, whatever binding to it they have.",
     _rebind,
+    "binds '{key}' to up to {jobs}",
 )
 _SET_COST = _rebinding(
     "set-cost",
     "Change what the queued jobs bound to a budget pay it.",
     lambda call, jobs, how: jobs.set_budget_cost(call["key"], call["cost"], **how),
+    "changes what up to {jobs} pay '{key}'",
 )
 _UNBIND = _rebinding(
     "unbind",
     "Unbind a budget from the queued jobs that are bound to it.",
     lambda call, jobs, how: jobs.unbind_budget(call["key"], **how),
+    "unbinds '{key}' from up to {jobs}",
 )
 _CLEAR = _rebinding(
     "clear",
     "Unbind every budget from queued jobs: they are unthrottled then.",
     lambda call, jobs, how: jobs.clear_budgets(**how),
+    "unbinds every budget from up to {jobs}",
 )
 _RETRY = _steering(
     "retry",
     "Try again at once what has failed: jobs that wait for that, and dead ones.",
     lambda call, jobs, how: jobs.retry_now(**how),
-    asks="tries again up to {}",
+    asks="tries again up to {jobs}",
     done="made ready",
     touches=frozenset({JobStatus.SCHEDULED, JobStatus.DEAD}),
     left="{} that cannot be requeued",
@@ -152,7 +161,7 @@ _RUN_NOW = _steering(
     "run-now",
     "Make scheduled jobs ready at once, also those that wait to be tried again.",
     lambda call, jobs, how: jobs.run_now(**how),
-    asks="makes {} ready",
+    asks="makes {jobs} ready",
     done="made ready",
     touches=frozenset({JobStatus.SCHEDULED}),
 )
@@ -160,7 +169,7 @@ _KILL = _steering(
     "kill",
     "Make unfinished jobs dead. One in flight is not interrupted, but no longer counts.",
     lambda call, jobs, how: jobs.kill(call["reason"], **how),
-    asks="kills {}",
+    asks="kills {jobs}",
     done="killed",
     touches=UNFINISHED,
 )
@@ -168,7 +177,7 @@ _DELETE = _steering(
     "delete",
     "Delete jobs, whatever their status.",
     _delete,
-    asks="deletes {}",
+    asks="deletes {jobs}",
     done="deleted",
     touches=frozenset(JobStatus),
 )

@@ -226,7 +226,8 @@ def test_all_is_refused_where_nobody_can_be_asked(
 @pytest.mark.parametrize(
     ("verb", "question"),
     [
-        (["clear"], "This changes up to 3 jobs. Continue? [y/N] "),
+        (["clear"], "This unbinds every budget from up to 3 jobs. Continue? [y/N] "),
+        (["unbind", "stripe"], "This unbinds 'stripe' from up to 3 jobs. Continue? [y/N] "),
         (["retry"], "This tries again up to 2 jobs. Continue? [y/N] "),
         (["run-now"], "This makes 1 job ready. Continue? [y/N] "),
         (["kill"], "This kills 4 jobs. Continue? [y/N] "),
