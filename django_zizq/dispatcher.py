@@ -27,7 +27,7 @@ from django_zizq.journal import Journal
 from django_zizq.keeper import Keeper
 from django_zizq.options import Options
 from django_zizq.outcomes import Claimed, Ended, HandBack
-from django_zizq.pacing import STALE_SECONDS, Pace
+from django_zizq.pacing import STALE_SECONDS, Pace, Prefetch
 from django_zizq.wakeup import Listener
 
 logger = logging.getLogger("django_zizq")
@@ -47,7 +47,8 @@ class Dispatcher:
         stated = settings()
         self.journal = Journal()
         self._options = options
-        self._prefetch = stated.prefetch if options.prefetch is None else options.prefetch
+        most = stated.prefetch if options.prefetch is None else options.prefetch
+        self._prefetch = Prefetch(options.threads, most, time.monotonic())
         self._pace = Pace((options.poll_interval or stated.poll_interval).total_seconds())
         self._grace = (stated.grace if options.grace is None else options.grace).total_seconds()
         self._on_pass = on_pass
@@ -198,10 +199,8 @@ class Dispatcher:
     def _request(self, *, claims: bool) -> Request:
         running = len(self._held) - len(self._ended)
         slots = max(0, self._options.threads - running)
-        # As many as are likely to be run before the next pass: jobs that take long are left to
-        # other dispatchers, while no-op jobs keep the threads busy through a pass.
         finished = sum(not isinstance(one.outcome, HandBack) for one in self._ended)
-        prefetch = min(self._prefetch, 2 * finished)
+        prefetch = self._prefetch.after(finished, now=time.monotonic())
         ahead = max(0, self._options.threads + prefetch - running) - slots
         return Request(
             worker_id=self._keeper.worker_id,

@@ -1,4 +1,4 @@
-"""How long a dispatcher sleeps between passes."""
+"""How long a dispatcher sleeps between passes, and how many jobs it claims ahead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from django_zizq.dispatch import Pass
 from django_zizq.outcomes import Claimed
-from django_zizq.pacing import MAX_CONTENDED_SECONDS, MAX_RECONNECT_SECONDS, Pace
+from django_zizq.pacing import MAX_CONTENDED_SECONDS, MAX_RECONNECT_SECONDS, Pace, Prefetch
 
 NOW = 1_000_000
 JOB = Claimed(1, 1, "t", "q", None, 0, 0, None, None, None, (), None)  # type: ignore[arg-type]
@@ -54,3 +54,31 @@ def test_an_outage_is_sat_out_longer_each_time_up_to_a_limit() -> None:
     pauses = [pace.during_outage() for _ in range(20)]
     assert pauses[:3] == [0.1, 0.2, 0.4]
     assert pauses[-1] == MAX_RECONNECT_SECONDS
+
+
+def claimed_ahead(threads: int, *passes: tuple[float, int], most: int = 100) -> list[int]:
+    """What is worth claiming at each pass: seconds since the one before, and jobs that ended."""
+    prefetch, now, found = Prefetch(threads, most, 0.0), 0.0, []
+    for seconds, finished in passes:
+        now += seconds
+        found.append(prefetch.after(finished, now=now))
+    return found
+
+
+def test_twice_as_many_brief_jobs_are_claimed_ahead_as_have_ended() -> None:
+    assert claimed_ahead(8, (0.003, 8), (0.003, 16), (0.003, 3)) == [16, 32, 6]
+    assert claimed_ahead(8, (0.003, 90), most=20) == [20]
+    assert claimed_ahead(8, (0.003, 90), most=0) == [0]
+
+
+def test_nothing_is_claimed_ahead_where_jobs_take_long() -> None:
+    assert claimed_ahead(1, (0.2, 1), (0.2, 1)) == [0, 0]
+    assert claimed_ahead(8, *[(0.025, 1)] * 9) == [0] * 9
+
+
+def test_long_jobs_that_end_together_are_not_taken_for_brief_ones() -> None:
+    assert claimed_ahead(8, *[(0.2, 1), (0.001, 7)] * 5) == [0] * 10
+
+
+def test_after_a_pause_brief_jobs_are_claimed_ahead_again_within_some_passes() -> None:
+    assert claimed_ahead(8, (5.0, 0), *[(0.003, 16)] * 8)[-1] == 32
