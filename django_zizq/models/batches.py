@@ -56,8 +56,8 @@ def in_transactions(
     """Do *work* on the jobs, in one transaction or several as *how* says; return what came of it.
 
     *work* gets the ids, none at all where there are none, and a function to call with the number
-    of jobs it has just done. A dry run is undone as a whole at its end, so that each batch sees
-    what those before it would have done.
+    of jobs it has just done. A dry run is one transaction whatever the batch size: what it does to
+    one job the next must see, and a second batch would lock jobs after the budgets of the first.
     """
     progress, done = how.get("progress"), 0
 
@@ -67,16 +67,13 @@ def in_transactions(
         if progress is not None:
             progress(done)
 
-    def run() -> Iterator[T]:
-        for batch in list(in_batches(job_ids, how.get("batch_size"))) or [job_ids]:
-            with transaction.atomic(using=db.using):
-                yield work(batch, advance)
-
-    if not how.get("dry_run"):
-        return list(run())
-    with transaction.atomic(using=db.using):
-        results = list(run())
-        transaction.set_rollback(True, using=db.using)
+    dry_run = how.get("dry_run")
+    results = []
+    for batch in list(in_batches(job_ids, None if dry_run else how.get("batch_size"))) or [job_ids]:
+        with transaction.atomic(using=db.using):
+            results.append(work(batch, advance))
+            if dry_run:
+                transaction.set_rollback(True, using=db.using)
     return results
 
 
