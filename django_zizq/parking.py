@@ -91,11 +91,11 @@ def survey(db: Database, *, now: int, queue: str | None = None) -> Survey:
         Candidate(head.id, head.priority, bindings.get(head.id, ()), head.parked_at)
         for head in walked
     ]
-    admission = walk(candidates, found, now=now)
+    admission = _walk(candidates, found, now)
     return Survey(heads, walked, bindings, found, served_now, admission)
 
 
-def walk(candidates: list[Candidate], found: dict[int, Pool], *, now: int) -> Admission:
+def _walk(candidates: list[Candidate], found: dict[int, Pool], now: int) -> Admission:
     """Walk the candidates with threads to spare, leaving the pools as they are."""
     admission = admit(candidates, found, slots=len(candidates) + 1, now=now)
     for job in admission.taken:

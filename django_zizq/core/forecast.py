@@ -34,9 +34,9 @@ def forecast(
 
     *candidates* are the ready jobs, in (priority, id) order, that share budgets with it, directly
     or through others, and *lanes* says in which lane each stands. *joins* is the job itself where
-    it is ready later only. ON_RELEASE says that time alone
-    does not bring its turn. None says that it is too far off to tell. Neither the candidates nor
-    the pools are changed.
+    it is ready later only. ON_RELEASE says that time alone does not bring its turn. None says
+    that it would take too long to tell (``MOST_LOOKS``). Neither the candidates nor the pools are
+    changed.
     """
     queue = _Queue(candidates, lanes, pools)
     if joins is not None and joins.at <= now:

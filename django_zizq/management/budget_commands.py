@@ -10,8 +10,8 @@ from rich.text import Text
 
 from django_zizq.core.errors import BudgetNotFound
 from django_zizq.core.policies import MAX_DURATION
-from django_zizq.core.tokens import FOREVER_MS
-from django_zizq.dialect import Database, from_ms, to_ms
+from django_zizq.dialect import Database, to_ms
+from django_zizq.explanations.words import pause_facts
 from django_zizq.management.arguments import at, duration, moment, name
 from django_zizq.management.policies import (
     add_patch_options,
@@ -185,8 +185,6 @@ def _counts(standing: Standing) -> dict[str, int]:
 
 def _facts(budget: Budget, *, now: datetime) -> dict[str, Any]:
     pool = budget.pool(now=now)
-    endless = pool.paused_until is not None and pool.paused_until >= FOREVER_MS
-    ends = None if pool.paused_until is None or endless else from_ms(pool.paused_until)
     return {
         "key": budget.key,
         "policy": str(budget.policy),
@@ -197,8 +195,7 @@ def _facts(budget: Budget, *, now: datetime) -> dict[str, Any]:
         "available": pool.available,
         "capacity": pool.capacity,
         "in_use": pool.in_use,
-        "paused": pool.paused_until is not None,
-        "paused_until": iso(ends),
+        **pause_facts(pool.paused_until),
         "next_token_at": iso(budget.next_token_at(now=now)),
         "created_at": iso(budget.created_at),
         "updated_at": iso(budget.updated_at),

@@ -70,7 +70,7 @@ class _Job(NamedTuple):
     is_stamped: bool
 
 
-class _Row(NamedTuple):
+class BindingRow(NamedTuple):
     """A binding as it is stored."""
 
     budget_id: int
@@ -84,7 +84,7 @@ class _Edit(NamedTuple):
 
     job: _Job
     removed: list[int]
-    written: list[_Row]
+    written: list[BindingRow]
     lane: int
 
 
@@ -101,7 +101,7 @@ def change_one(db: Database, job_id: int, change: Change, *, now: datetime) -> b
         job = _Job(*rows[0])
         if job.status not in QUEUED:
             raise JobNotQueued(job_id, job.status)
-        held = _held(db, [job_id]).get(job_id, [])
+        held = stored_bindings(db, [job_id]).get(job_id, [])
         wanted = change.apply(_pairs(held), job_id)
         edit = _edit(job, held, wanted, _resolve(db, change, now))
         if edit is not None:
@@ -147,7 +147,7 @@ class _Part:
         jobs = [
             _Job(*row) for row in self._db.rows(_JOBS.format(among=self._db.among("id")), listed)
         ]
-        held = _held(self._db, [job.id for job in jobs])
+        held = stored_bindings(self._db, [job.id for job in jobs])
         edits = []
         for job in jobs:
             edit = self._edit(job, held.get(job.id, []))
@@ -161,7 +161,7 @@ class _Part:
         if self._locked is not None:
             _write(self._db, edits)
 
-    def _edit(self, job: _Job, held: list[_Row]) -> _Edit | None:
+    def _edit(self, job: _Job, held: list[BindingRow]) -> _Edit | None:
         try:
             wanted = self._change.apply(_pairs(held), job.id)
         except (Conflict, NotFound):
@@ -176,32 +176,33 @@ def _resolve(db: Database, change: Change, now: datetime) -> dict[str, Bound]:
     return resolve_bindings(db, change.needs, now=now) if change.needs else {}
 
 
-def _held(db: Database, job_ids: Sequence[int]) -> dict[int, list[_Row]]:
-    held: dict[int, list[_Row]] = {}
+def stored_bindings(db: Database, job_ids: Sequence[int]) -> dict[int, list[BindingRow]]:
+    """Return the bindings of jobs as they are stored, in their order; one statement."""
+    held: dict[int, list[BindingRow]] = {}
     if job_ids:
         for job_id, *row in db.rows(_HELD.format(among=db.among("job_id")), db.listed(job_ids)):
-            held.setdefault(job_id, []).append(_Row(*row))
+            held.setdefault(job_id, []).append(BindingRow(*row))
     return held
 
 
-def _pairs(held: Iterable[_Row]) -> Held:
+def _pairs(held: Iterable[BindingRow]) -> Held:
     return tuple((row.key, row.cost) for row in held)
 
 
 def _edit(
-    job: _Job, held: Sequence[_Row], wanted: Held, found: Mapping[str, Bound]
+    job: _Job, held: Sequence[BindingRow], wanted: Held, found: Mapping[str, Bound]
 ) -> _Edit | None:
     """Return what leads from the rows *held* to what is *wanted*; None where nothing does."""
     budget_ids = {row.key: row.budget_id for row in held}
     budget_ids |= {key: bound.id for key, bound in found.items()}
     stored = {row.budget_id: row for row in held}
-    rows: list[_Row] = []
+    rows: list[BindingRow] = []
     position = -1
     for key, cost in wanted:
         was = stored.get(budget_ids[key])
         keeps = was is not None and was.position > position
         position = was.position if was is not None and keeps else position + 1
-        rows.append(_Row(budget_ids[key], key, cost, position))
+        rows.append(BindingRow(budget_ids[key], key, cost, position))
     kept = [row.budget_id for row in rows]
     removed = [row.budget_id for row in held if row.budget_id not in kept]
     written = [row for row in rows if stored.get(row.budget_id) != row]

@@ -22,6 +22,7 @@ from django_zizq.dialect import Database, to_ms
 from django_zizq.models.batches import in_batches, lock_jobs
 from django_zizq.models.budget_rows import Bound, find_budgets
 from django_zizq.models.lane import lane_of
+from django_zizq.models.rebinding import BindingRow, stored_bindings
 from django_zizq.outcomes import Ended, Failure, claims_where, move_of, read_stored
 from django_zizq.transitions import JobFailure, delete_rows, keep_failures, settle
 from django_zizq.wakeup import wake_dispatchers
@@ -81,11 +82,6 @@ _DEAD = """
      WHERE {among} AND status = 'dead' ORDER BY id
 """
 
-_BINDINGS = """
-    SELECT job_id, budget_id, key, cost FROM django_zizq_binding
-     WHERE {among} ORDER BY job_id, position
-"""
-
 # As KEY_HELD of the model and the index made of it say.
 _HOLDERS = """
     SELECT unique_key, id FROM django_zizq_job
@@ -112,14 +108,6 @@ class _Dead(NamedTuple):
     type: str
     unique_key: str | None
     unique_while: str | None
-
-
-class _Held(NamedTuple):
-    """A binding of a dead job; the budget it names may be gone or another by now."""
-
-    budget_id: int
-    key: str
-    cost: int
 
 
 def requeue(db: Database, job_ids: Sequence[int], *, now: datetime) -> Steered:
@@ -152,7 +140,9 @@ class _Requeuing:
         locked = sorted(lock_jobs(self._db, job_ids, [JobStatus.DEAD]))
         keys: set[str] = set()
         for batch in in_batches(locked):
-            keys.update(held.key for bound in self._held(batch).values() for held in bound)
+            keys.update(
+                row.key for rows in stored_bindings(self._db, batch).values() for row in rows
+            )
         self._budgets = find_budgets(self._db, keys)
         for batch in in_batches(locked):
             self._requeue(batch)
@@ -160,17 +150,10 @@ class _Requeuing:
             wake_dispatchers(self._db)
         return self._requeued, self._refused
 
-    def _held(self, job_ids: Sequence[int]) -> dict[int, list[_Held]]:
-        held: dict[int, list[_Held]] = {}
-        sql = _BINDINGS.format(among=self._db.among("job_id"))
-        for job_id, *binding in self._db.rows(sql, self._db.listed(job_ids)):
-            held.setdefault(job_id, []).append(_Held(*binding))
-        return held
-
     def _requeue(self, job_ids: Sequence[int]) -> None:
         db = self._db
         rows = db.rows(_DEAD.format(among=db.among("id")), db.listed(job_ids))
-        jobs, held = [_Dead(*row) for row in rows], self._held(job_ids)
+        jobs, held = [_Dead(*row) for row in rows], stored_bindings(db, job_ids)
         holders = self._holders(jobs)
         lanes, rebound = [], []
         for job in jobs:
@@ -188,7 +171,7 @@ class _Requeuing:
             ]
         self._write(lanes, rebound)
 
-    def _unpayable(self, bindings: Iterable[_Held]) -> ZizqError | None:
+    def _unpayable(self, bindings: Iterable[BindingRow]) -> ZizqError | None:
         for binding in bindings:
             budget = self._budgets.get(binding.key)
             if budget is None:
