@@ -19,6 +19,62 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="Job",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("type", models.CharField(max_length=255)),
+                ("queue", models.CharField(max_length=255)),
+                ("payload", models.JSONField()),
+                ("priority", models.IntegerField()),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("scheduled", "scheduled"),
+                            ("ready", "ready"),
+                            ("in_flight", "in flight"),
+                            ("completed", "completed"),
+                            ("dead", "dead"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("lane", models.BigIntegerField(editable=False)),
+                ("ready_at", models.DateTimeField()),
+                ("parked_at", models.DateTimeField(blank=True, editable=False, null=True)),
+                ("attempts", models.IntegerField(default=0)),
+                ("losses", models.IntegerField(default=0)),
+                ("retry_limit", models.IntegerField(blank=True, null=True)),
+                ("backoff", models.JSONField(blank=True, null=True)),
+                ("retention", models.JSONField(blank=True, null=True)),
+                ("unique_key", models.CharField(blank=True, max_length=255, null=True)),
+                (
+                    "unique_while",
+                    models.CharField(
+                        blank=True,
+                        choices=[("queued", "queued"), ("active", "active"), ("exists", "exists")],
+                        max_length=8,
+                        null=True,
+                    ),
+                ),
+                ("claim", models.BigIntegerField(default=0, editable=False)),
+                ("created_at", models.DateTimeField()),
+                ("dequeued_at", models.DateTimeField(blank=True, null=True)),
+                ("completed_at", models.DateTimeField(blank=True, null=True)),
+                ("failed_at", models.DateTimeField(blank=True, null=True)),
+                ("purge_at", models.DateTimeField(blank=True, null=True)),
+                ("result", models.JSONField(blank=True, null=True)),
+            ],
+            options={
+                "ordering": ("priority", "id"),
+            },
+        ),
+        migrations.CreateModel(
             name="Worker",
             fields=[
                 (
@@ -47,7 +103,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("key", models.CharField(max_length=255, unique=True)),
-                ("allocation", models.PositiveIntegerField()),
+                ("allocation", models.IntegerField()),
                 (
                     "strategy",
                     models.CharField(
@@ -58,8 +114,8 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("duration_ms", models.PositiveBigIntegerField(blank=True, null=True)),
-                ("burst", models.PositiveIntegerField(blank=True, null=True)),
+                ("duration_ms", models.BigIntegerField(blank=True, null=True)),
+                ("burst", models.IntegerField(blank=True, null=True)),
                 ("level", models.BigIntegerField(default=0, editable=False)),
                 ("level_at", models.DateTimeField(editable=False)),
                 ("in_use", models.BigIntegerField(default=0, editable=False)),
@@ -106,181 +162,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Job",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("type", models.CharField(max_length=255)),
-                ("queue", models.CharField(max_length=255)),
-                ("payload", models.JSONField()),
-                ("priority", models.PositiveIntegerField()),
-                (
-                    "status",
-                    models.CharField(
-                        choices=[
-                            ("scheduled", "scheduled"),
-                            ("ready", "ready"),
-                            ("in_flight", "in flight"),
-                            ("completed", "completed"),
-                            ("dead", "dead"),
-                        ],
-                        max_length=16,
-                    ),
-                ),
-                ("lane", models.BigIntegerField(editable=False)),
-                ("ready_at", models.DateTimeField()),
-                ("parked_at", models.DateTimeField(blank=True, editable=False, null=True)),
-                ("attempts", models.PositiveIntegerField(default=0)),
-                ("losses", models.PositiveIntegerField(default=0)),
-                ("retry_limit", models.PositiveIntegerField(blank=True, null=True)),
-                ("backoff", models.JSONField(blank=True, null=True)),
-                ("retention", models.JSONField(blank=True, null=True)),
-                ("unique_key", models.CharField(blank=True, max_length=255, null=True)),
-                (
-                    "unique_while",
-                    models.CharField(
-                        blank=True,
-                        choices=[("queued", "queued"), ("active", "active"), ("exists", "exists")],
-                        max_length=8,
-                        null=True,
-                    ),
-                ),
-                ("claim", models.BigIntegerField(default=0, editable=False)),
-                (
-                    "worker",
-                    models.ForeignKey(
-                        blank=True,
-                        db_constraint=False,
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.DO_NOTHING,
-                        related_name="jobs",
-                        to="django_zizq.worker",
-                    ),
-                ),
-                ("created_at", models.DateTimeField()),
-                ("dequeued_at", models.DateTimeField(blank=True, null=True)),
-                ("completed_at", models.DateTimeField(blank=True, null=True)),
-                ("failed_at", models.DateTimeField(blank=True, null=True)),
-                ("purge_at", models.DateTimeField(blank=True, null=True)),
-                ("result", models.JSONField(blank=True, null=True)),
-            ],
-            options={
-                "ordering": ("priority", "id"),
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("status", "ready")),
-                        fields=["lane", "priority", "id"],
-                        name="zizq_ready_by_lane",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "scheduled")),
-                        fields=["ready_at"],
-                        name="zizq_scheduled_due",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "scheduled")),
-                        fields=["lane", "id"],
-                        name="zizq_scheduled_by_lane",
-                    ),
-                    models.Index(
-                        condition=models.Q(("status", "in_flight")),
-                        fields=["worker"],
-                        name="zizq_in_flight_worker",
-                    ),
-                    models.Index(
-                        condition=models.Q(("purge_at__isnull", False)),
-                        fields=["purge_at"],
-                        name="zizq_purge_due",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(
-                            models.Q(("claim", 0), ("unique_while", "queued")),
-                            models.Q(
-                                ("status__in", ("scheduled", "ready", "in_flight")),
-                                ("unique_while", "active"),
-                            ),
-                            ("unique_while", "exists"),
-                            _connector="OR",
-                        ),
-                        fields=("unique_key",),
-                        name="zizq_unique_key_is_held_once",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("status__in", ["scheduled", "ready", "in_flight", "completed", "dead"])
-                        ),
-                        name="zizq_status_is_known",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("priority__lte", 65535)), name="zizq_priority_in_range"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("status", "in_flight"), _negated=True),
-                            models.Q(("dequeued_at__isnull", False), ("worker__isnull", False)),
-                            _connector="OR",
-                        ),
-                        name="zizq_in_flight_has_dequeued_at",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("status", "in_flight"), ("worker__isnull", True), _connector="OR"
-                        ),
-                        name="zizq_only_in_flight_has_worker",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("completed_at__isnull", False), ("status", "completed")),
-                            models.Q(
-                                models.Q(("status", "completed"), _negated=True),
-                                ("completed_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="zizq_completed_has_completed_at",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("status", "dead"), _negated=True),
-                            ("failed_at__isnull", False),
-                            _connector="OR",
-                        ),
-                        name="zizq_dead_has_failed_at",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("purge_at__isnull", False), ("status__in", ("completed", "dead"))
-                            ),
-                            models.Q(
-                                models.Q(("status__in", ("completed", "dead")), _negated=True),
-                                ("purge_at__isnull", True),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="zizq_finished_has_purge_at",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("unique_key__isnull", True), ("unique_while__isnull", True)),
-                            models.Q(
-                                ("unique_key__isnull", False), ("unique_while__isnull", False)
-                            ),
-                            _connector="OR",
-                        ),
-                        name="zizq_unique_key_has_scope",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name="JobError",
             fields=[
                 (
@@ -289,6 +170,12 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
+                ("attempt", models.PositiveIntegerField()),
+                ("error_type", models.CharField(max_length=255)),
+                ("message", models.TextField()),
+                ("traceback", models.TextField(blank=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("failed_at", models.DateTimeField()),
                 (
                     "job",
                     models.ForeignKey(
@@ -297,16 +184,23 @@ class Migration(migrations.Migration):
                         to="django_zizq.job",
                     ),
                 ),
-                ("attempt", models.PositiveIntegerField()),
-                ("error_type", models.CharField(max_length=255)),
-                ("message", models.TextField()),
-                ("traceback", models.TextField(blank=True)),
-                ("started_at", models.DateTimeField(null=True)),
-                ("failed_at", models.DateTimeField()),
             ],
             options={
                 "ordering": ("job", "id"),
             },
+        ),
+        migrations.AddField(
+            model_name="job",
+            name="worker",
+            field=models.ForeignKey(
+                blank=True,
+                db_constraint=False,
+                db_index=False,
+                null=True,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                related_name="jobs",
+                to="django_zizq.worker",
+            ),
         ),
         migrations.CreateModel(
             name="JobBinding",
@@ -317,15 +211,9 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                (
-                    "job",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="bindings",
-                        to="django_zizq.job",
-                    ),
-                ),
+                ("key", models.CharField(max_length=255)),
+                ("cost", models.IntegerField(default=1)),
+                ("position", models.IntegerField()),
                 (
                     "budget",
                     models.ForeignKey(
@@ -336,9 +224,15 @@ class Migration(migrations.Migration):
                         to="django_zizq.budget",
                     ),
                 ),
-                ("key", models.CharField(max_length=255)),
-                ("cost", models.PositiveIntegerField(default=1)),
-                ("position", models.PositiveIntegerField()),
+                (
+                    "job",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="bindings",
+                        to="django_zizq.job",
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "binding",
@@ -356,6 +250,123 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "ready")),
+                fields=["lane", "priority", "id"],
+                name="zizq_ready_by_lane",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "scheduled")),
+                fields=["ready_at"],
+                name="zizq_scheduled_due",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "scheduled")),
+                fields=["lane", "id"],
+                name="zizq_scheduled_by_lane",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "in_flight")),
+                fields=["worker"],
+                name="zizq_in_flight_worker",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("purge_at__isnull", False)),
+                fields=["purge_at"],
+                name="zizq_purge_due",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="job",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(
+                    models.Q(("claim", 0), ("unique_while", "queued")),
+                    models.Q(
+                        ("status__in", ("scheduled", "ready", "in_flight")),
+                        ("unique_while", "active"),
+                    ),
+                    ("unique_while", "exists"),
+                    _connector="OR",
+                ),
+                fields=("unique_key",),
+                name="zizq_unique_key_is_held_once",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("completed_at__isnull", True),
+                        ("purge_at__isnull", True),
+                        ("status__in", ("scheduled", "ready")),
+                        ("worker__isnull", True),
+                    ),
+                    models.Q(
+                        ("completed_at__isnull", True),
+                        ("dequeued_at__isnull", False),
+                        ("purge_at__isnull", True),
+                        ("status", "in_flight"),
+                        ("worker__isnull", False),
+                    ),
+                    models.Q(
+                        ("completed_at__isnull", False),
+                        ("purge_at__isnull", False),
+                        ("status", "completed"),
+                        ("worker__isnull", True),
+                    ),
+                    models.Q(
+                        ("completed_at__isnull", True),
+                        ("failed_at__isnull", False),
+                        ("purge_at__isnull", False),
+                        ("status", "dead"),
+                        ("worker__isnull", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="zizq_status_has_its_fields",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("attempts__gte", 0),
+                    ("losses__gte", 0),
+                    ("priority__gte", 0),
+                    ("priority__lte", 65535),
+                    models.Q(
+                        ("retry_limit__isnull", True), ("retry_limit__gte", 0), _connector="OR"
+                    ),
+                ),
+                name="zizq_numbers_in_range",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("unique_key__isnull", True), ("unique_while__isnull", True)),
+                    models.Q(("unique_key__isnull", False), ("unique_while__isnull", False)),
+                    _connector="OR",
+                ),
+                name="zizq_unique_key_has_scope",
+            ),
         ),
         migrations.RunPython(leave_room_on_pages, migrations.RunPython.noop),
     ]

@@ -26,8 +26,8 @@ class JobBinding(models.Model):
         db_index=False,
     )
     key = models.CharField(max_length=MAX_LENGTH)
-    cost = models.PositiveIntegerField(default=1)
-    position = models.PositiveIntegerField()
+    cost = models.IntegerField(default=1)
+    position = models.IntegerField()
 
     class Meta:
         db_table = "django_zizq_binding"

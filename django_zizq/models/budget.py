@@ -40,13 +40,13 @@ class Budget(models.Model):
     """A named pool of tokens that jobs pay from before they are dispatched."""
 
     key = models.CharField(max_length=MAX_LENGTH, unique=True)
-    allocation = models.PositiveIntegerField()
+    allocation = models.IntegerField()
     strategy = models.CharField(
         max_length=16,
         choices=[("while_in_flight", "while in flight"), ("time_based", "time based")],
     )
-    duration_ms = models.PositiveBigIntegerField(null=True, blank=True)
-    burst = models.PositiveIntegerField(null=True, blank=True)
+    duration_ms = models.BigIntegerField(null=True, blank=True)
+    burst = models.IntegerField(null=True, blank=True)
     level = models.BigIntegerField(default=0, editable=False)
     level_at = models.DateTimeField(editable=False)
     in_use = models.BigIntegerField(default=0, editable=False)

@@ -40,7 +40,7 @@ class Job(JobVerbs, models.Model):
     type = models.CharField(max_length=MAX_LENGTH)
     queue = models.CharField(max_length=MAX_LENGTH)
     payload = models.JSONField()
-    priority = models.PositiveIntegerField()
+    priority = models.IntegerField()
     status = models.CharField(
         max_length=16,
         choices=[(status.value, status.value.replace("_", " ")) for status in JobStatus],
@@ -48,9 +48,9 @@ class Job(JobVerbs, models.Model):
     lane = models.BigIntegerField(editable=False)
     ready_at = models.DateTimeField()
     parked_at = models.DateTimeField(null=True, blank=True, editable=False)
-    attempts = models.PositiveIntegerField(default=0)
-    losses = models.PositiveIntegerField(default=0)
-    retry_limit = models.PositiveIntegerField(null=True, blank=True)
+    attempts = models.IntegerField(default=0)
+    losses = models.IntegerField(default=0)
+    retry_limit = models.IntegerField(null=True, blank=True)
     backoff = models.JSONField(null=True, blank=True)
     retention = models.JSONField(null=True, blank=True)
     unique_key = models.CharField(max_length=MAX_LENGTH, null=True, blank=True)  # noqa: DJ001
@@ -109,35 +109,43 @@ class Job(JobVerbs, models.Model):
             models.UniqueConstraint(
                 fields=("unique_key",), condition=KEY_HELD, name="zizq_unique_key_is_held_once"
             ),
+            # Few, and each status once: whatever writes a row builds every constraint anew for each
+            # statement, which took 150 of the 270 us of a claim of one while there were twelve.
             models.CheckConstraint(
-                condition=Q(status__in=[status.value for status in JobStatus]),
-                name="zizq_status_is_known",
+                condition=Q(
+                    status__in=("scheduled", "ready"),
+                    worker__isnull=True,
+                    completed_at__isnull=True,
+                    purge_at__isnull=True,
+                )
+                | Q(
+                    status="in_flight",
+                    worker__isnull=False,
+                    dequeued_at__isnull=False,
+                    completed_at__isnull=True,
+                    purge_at__isnull=True,
+                )
+                | Q(
+                    status="completed",
+                    worker__isnull=True,
+                    completed_at__isnull=False,
+                    purge_at__isnull=False,
+                )
+                | Q(
+                    status="dead",
+                    worker__isnull=True,
+                    completed_at__isnull=True,
+                    failed_at__isnull=False,
+                    purge_at__isnull=False,
+                ),
+                name="zizq_status_has_its_fields",
             ),
             models.CheckConstraint(
-                condition=Q(priority__lte=MAX_PRIORITY), name="zizq_priority_in_range"
-            ),
-            models.CheckConstraint(
-                condition=~Q(status="in_flight")
-                | Q(dequeued_at__isnull=False, worker__isnull=False),
-                name="zizq_in_flight_has_dequeued_at",
-            ),
-            models.CheckConstraint(
-                condition=Q(status="in_flight") | Q(worker__isnull=True),
-                name="zizq_only_in_flight_has_worker",
-            ),
-            models.CheckConstraint(
-                condition=Q(status="completed", completed_at__isnull=False)
-                | (~Q(status="completed") & Q(completed_at__isnull=True)),
-                name="zizq_completed_has_completed_at",
-            ),
-            models.CheckConstraint(
-                condition=~Q(status="dead") | Q(failed_at__isnull=False),
-                name="zizq_dead_has_failed_at",
-            ),
-            models.CheckConstraint(
-                condition=Q(status__in=("completed", "dead"), purge_at__isnull=False)
-                | (~Q(status__in=("completed", "dead")) & Q(purge_at__isnull=True)),
-                name="zizq_finished_has_purge_at",
+                condition=Q(
+                    priority__gte=0, priority__lte=MAX_PRIORITY, attempts__gte=0, losses__gte=0
+                )
+                & (Q(retry_limit__isnull=True) | Q(retry_limit__gte=0)),
+                name="zizq_numbers_in_range",
             ),
             models.CheckConstraint(
                 condition=Q(unique_key__isnull=True, unique_while__isnull=True)

@@ -14,19 +14,29 @@ from django_zizq.models.lane import lane_of
 from tests.core.limits import cc
 from tests.spec.harness import KILLED, Site, Statements, instant
 
+STATUS = "zizq_status_has_its_fields"
+NUMBERS = "zizq_numbers_in_range"
 BROKEN: list[tuple[str, str, dict[str, Any]]] = [
-    ("zizq_status_is_known", "ready", {"status": "parked"}),
-    ("zizq_priority_in_range", "ready", {"priority": 65_536}),
-    ("zizq_in_flight_has_dequeued_at", "in_flight", {"dequeued_at": None}),
-    ("zizq_in_flight_has_dequeued_at", "in_flight", {"worker": None}),
-    ("zizq_only_in_flight_has_worker", "ready", {"worker": 1}),
-    ("zizq_only_in_flight_has_worker", "completed", {"worker": 1}),
-    ("zizq_completed_has_completed_at", "completed", {"completed_at": None}),
-    ("zizq_completed_has_completed_at", "ready", {"completed_at": instant(0)}),
-    ("zizq_dead_has_failed_at", "dead", {"failed_at": None}),
-    ("zizq_finished_has_purge_at", "completed", {"purge_at": None}),
-    ("zizq_finished_has_purge_at", "dead", {"purge_at": None}),
-    ("zizq_finished_has_purge_at", "in_flight", {"purge_at": instant(0)}),
+    (STATUS, "ready", {"status": "parked"}),
+    (STATUS, "ready", {"status": "scheduled", "purge_at": instant(0)}),
+    (STATUS, "ready", {"worker": 1}),
+    (STATUS, "ready", {"completed_at": instant(0)}),
+    (STATUS, "in_flight", {"dequeued_at": None}),
+    (STATUS, "in_flight", {"worker": None}),
+    (STATUS, "in_flight", {"completed_at": instant(0)}),
+    (STATUS, "in_flight", {"purge_at": instant(0)}),
+    (STATUS, "completed", {"worker": 1}),
+    (STATUS, "completed", {"completed_at": None}),
+    (STATUS, "completed", {"purge_at": None}),
+    (STATUS, "dead", {"worker": 1}),
+    (STATUS, "dead", {"failed_at": None}),
+    (STATUS, "dead", {"completed_at": instant(0)}),
+    (STATUS, "dead", {"purge_at": None}),
+    (NUMBERS, "ready", {"priority": -1}),
+    (NUMBERS, "ready", {"priority": 65_536}),
+    (NUMBERS, "ready", {"attempts": -1}),
+    (NUMBERS, "ready", {"losses": -1}),
+    (NUMBERS, "ready", {"retry_limit": -1}),
     ("zizq_unique_key_has_scope", "ready", {"unique_key": "k"}),
     ("zizq_unique_key_has_scope", "ready", {"unique_while": "queued"}),
 ]
