@@ -111,11 +111,13 @@ def _in_use(db: Database, repair: bool) -> Iterator[Finding]:
         )
 
 
-# A pool that holds too much would let more jobs start than its limit allows.
+# A pool that holds too much would let more jobs start than its limit allows. A full one has less
+# than a token or a millisecond's drip on top (see core.tokens).
 _TOO_FULL = """
     SELECT id, key, level, COALESCE(burst, allocation) * duration_ms AS most
       FROM django_zizq_budget
-     WHERE duration_ms IS NOT NULL AND level > COALESCE(burst, allocation) * duration_ms
+     WHERE duration_ms IS NOT NULL
+       AND level >= (COALESCE(burst, allocation) + 1) * duration_ms + allocation
      ORDER BY id {lock}
 """
 

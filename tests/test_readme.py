@@ -343,6 +343,9 @@ def _pattern(line: str) -> str:
     return re.sub(r"\d+", r"\\d+", pattern)
 
 
+direct = pytest.mark.direct("the settings of the README, which know of no pooler")
+
+
 @pytest.fixture(scope="module")
 def empty_database() -> Iterator[dict[str, str]]:
     """What to put over ``DATABASES`` for the project: a database beside that of the suite."""
@@ -370,11 +373,13 @@ def project(empty_database: dict[str, str], tmp_path_factory: pytest.TempPathFac
     return project
 
 
+@direct
 def test_a_newcomer_gets_from_an_empty_folder_to_a_job_that_ran(project: Project) -> None:
     files = {"manage.py", "mysite/settings.py", "pictures/jobs.py"}
     assert files == {name for name in files if (project.folder / name).is_file()}
 
 
+@direct
 def test_the_tests_shown_pass_in_that_project(project: Project) -> None:
     project.follow("Testing your jobs")
 
@@ -523,16 +528,10 @@ HOUR_MS = 3_600_000
             id="no hour sees more than 10 000 starts",
         ),
         pytest.param(
-            BudgetPolicy(700, TimeBased(timedelta(seconds=1), burst=1)),
+            BudgetPolicy(200, TimeBased(timedelta(seconds=1), burst=1)),
             1_000,
-            1 + 500,
-            id="gives 500 a second",
-        ),
-        pytest.param(
-            BudgetPolicy(700, TimeBased(timedelta(seconds=1), burst=2)),
-            1_000,
-            2 + 700,
-            id="a burst of one more than the cost is enough",
+            1 + 200,
+            id="200 a second with a burst of 1 are 200",
         ),
     ],
 )
@@ -550,7 +549,7 @@ def test_what_is_said_of_rates_holds(
             found += 1
         due = pool.due(1)
         assert isinstance(due, int)
-        now = due
+        now = due if due == within_ms else due + 1  # a moment late
     assert found == starts
 
 

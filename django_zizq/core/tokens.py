@@ -2,15 +2,21 @@
 
 A time based pool counts *units* of token x milliseconds, so that the drip is exact: one token is
 ``duration_ms`` units, the pool gains ``allocation`` units in a millisecond and is full at
-``capacity * duration_ms`` units. This is the continuous form of a token bucket; by it the starts
-in any window of length t are at most ``capacity + allocation * t / duration``.
+``capacity * duration_ms`` units. This is the continuous form of a token bucket.
+
+A bucket that is full loses what drips in until somebody draws on it, and nobody is there in the
+very millisecond: at 200/s with a burst of 1 a dispatcher that is 1 ms late each time would get
+167/s. So what drips into a full pool is kept for who is merely late, up to ``LATE_MS`` and short of
+one whole token. By it the starts in any window of length t are at most
+``capacity + ceil(allocation * t / duration)``: never more than the capacity at once, and never
+more than 201 in any second of that rate.
 
 A concurrency pool has no clock: what is free is always ``allocation - in_use``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
 
 FOREVER_MS: Final = 221_845_392_000_000
 """The first instant of the year 9000: where a pause without end ends, so that it stays a date."""
+
+
+LATE_MS: Final = 100
+"""A pool that has been full for longer had nobody waiting for it, and keeps nothing."""
 
 
 class Wait(Enum):
@@ -41,7 +51,8 @@ class Pool:
 
     ``duration_ms`` is None for a concurrency limit. ``level`` is in units (see the module).
     ``in_use`` is the cost of what is in flight, whatever the strategy. ``refill`` it to *now*
-    before any other call.
+    before any other call. ``level`` is what was there at ``level_at``: at the last refill, or when
+    the pool became full if that was before (at most just over ``LATE_MS``).
     """
 
     allocation: int
@@ -51,6 +62,7 @@ class Pool:
     level_at: int = 0
     in_use: int = 0
     paused_until: int | None = None
+    now: int = field(default=0, compare=False, repr=False)
 
     @classmethod
     def full(cls, policy: BudgetPolicy, *, now: int) -> Pool:
@@ -72,18 +84,54 @@ class Pool:
         if self.duration_ms is None:
             self.level_at = now
         elif now > self.level_at:
-            gained = self.allocation * (now - self.level_at)
-            self.level = min(self.capacity * self.duration_ms, self.level + gained)
+            self.level += self.allocation * (now - self.level_at)
             self.level_at = now
-        elif now < self.level_at - self.duration_ms:
+            if (over := self.level - self.capacity * self.duration_ms) > 0:
+                self._stop(over)
+        elif self.is_ahead(now=now):
             self.level_at = now
+        self.now = now
+
+    def is_ahead(self, *, now: int) -> bool:
+        """Say whether it was counted by a clock that has been stepped back since.
+
+        By more than a duration: then it counts from *now* again once it is stored so.
+        """
+        return self.duration_ms is not None and now < self.level_at - self.duration_ms
+
+    def _stop(self, over: int) -> None:
+        """Take the units *over* the capacity away, but for a part of a millisecond's drip."""
+        full_for, part = divmod(over, self.allocation)
+        if full_for > LATE_MS:
+            full_for, part = LATE_MS + 1, 0
+        self.level -= over - part
+        self.level_at -= full_for
+
+    def _drips_from(self) -> tuple[int, int]:
+        """Return the level, and the instant from which it goes on if it is drawn on now.
+
+        Of a full pool that is now, and the level has on top of it what is kept for who is late.
+        """
+        if self.duration_ms is None:
+            return self.level, self.level_at
+        over = self.level - self.capacity * self.duration_ms
+        if over < 0:
+            return self.level, self.level_at
+        late_by = max(0, self.now - self.level_at)
+        kept = 0 if late_by > LATE_MS else over + self.allocation * late_by
+        return self.level - over + min(kept, self.duration_ms - 1), self.level_at + late_by
 
     @property
     def available(self) -> int:
         """Whole tokens that are there, never below zero. A pause does not change it."""
         if self.duration_ms is None:
             return max(0, self.allocation - self.in_use)
-        return self.level // self.duration_ms
+        return min(self.capacity, self.level // self.duration_ms)
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether it is a concurrency limit, which gets back what jobs have paid."""
+        return self.duration_ms is None
 
     @property
     def is_paused_for_good(self) -> bool:
@@ -106,7 +154,7 @@ class Pool:
         """
         if self.duration_ms is None:
             return False
-        room = (self.capacity - cost) * self.duration_ms
+        room = (self.capacity - cost + 1) * self.duration_ms - 1
         return self.paused_until is not None or room < self.allocation - 1
 
     def can_pay(self, cost: int) -> bool:
@@ -119,6 +167,7 @@ class Pool:
 
     def debit(self, cost: int) -> None:
         """Take *cost* tokens, which ``can_pay`` has said are there."""
+        self.level, self.level_at = self._drips_from()
         if self.duration_ms is not None:
             self.level -= cost * self.duration_ms
         self.in_use += cost
@@ -132,6 +181,11 @@ class Pool:
     def credit(self, cost: int) -> None:
         """Note that a job of *cost* is no longer in flight: a concurrency limit gets it back."""
         self.in_use -= cost
+
+    def pause(self, *, until: int) -> None:
+        """Pay nothing before *until*, in milliseconds; a pause that lasts longer stays."""
+        if self.paused_until is None or self.paused_until < until:
+            self.paused_until = until
 
     def due(self, cost: int, *, ahead: int = 0) -> Due:
         """Return when *cost* can be paid if nobody else draws on the pool.
@@ -152,10 +206,11 @@ class Pool:
     def _tokens_due(self, cost: int) -> Due:
         if self.duration_ms is None:
             return Wait.NOW if self.allocation - self.in_use >= cost else Wait.ON_RELEASE
-        missing = cost * self.duration_ms - self.level
+        level, since = self._drips_from()
+        missing = cost * self.duration_ms - level
         if missing <= 0:
             return Wait.NOW
-        return self.level_at + -(-missing // self.allocation)
+        return since + -(-missing // self.allocation)
 
     def change(self, policy: BudgetPolicy) -> None:
         """Move the pool, refilled to now, under a new *policy*.
@@ -164,6 +219,7 @@ class Pool:
         unless the duration, its unit, changes. What a concurrency limit has free becomes the
         level of a rate; the other way round only what is in flight counts.
         """
+        self.level, self.level_at = self._drips_from()
         duration_ms = policy.duration_ms
         if duration_ms is None:
             self.level = 0

@@ -9,17 +9,20 @@ policy or a deletion, so no job slips past a shrink.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from django_zizq.conf import settings
 from django_zizq.core.errors import BudgetLimitReached, CostExceedsCapacity, UnknownBudget
 from django_zizq.core.policies import Binding, BudgetPolicy, TimeBased
-from django_zizq.core.tokens import Pool
+from django_zizq.core.tokens import LATE_MS, Pool
 from django_zizq.dialect import Database, to_ms
 
 _CREATION_LOCK: Final = 0x7A697A71
 """Held by whoever creates budgets until its transaction ends: the cap is exact for that."""
+
+_FULL_FOR: Final = timedelta(milliseconds=LATE_MS + 1)
+"""A new budget was full before: whoever draws on it first is not late."""
 
 _FIND = """
     SELECT id, key, allocation, burst FROM django_zizq_budget
@@ -71,19 +74,19 @@ def insert_budgets(db: Database, policies: Mapping[str, BudgetPolicy], *, now: d
     if db.is_postgresql:
         db.rows("SELECT pg_advisory_xact_lock(%s)", _CREATION_LOCK)
     records = [
-        {
-            "key": key,
-            **policy_fields(policy),
-            "level": Pool.full(policy, now=to_ms(now)).level,
-            "level_at": now,
-            "in_use": 0,
-            "created_at": now,
-            "updated_at": now,
-        }
+        (
+            key,
+            *policy_fields(policy).values(),
+            Pool.full(policy, now=to_ms(now)).level,
+            now - _FULL_FOR,
+            0,
+            now,
+            now,
+        )
         for key, policy in policies.items()
     ]
     sql = _INSERT.format(names=", ".join(_COLUMNS), records=db.records(_COLUMNS))
-    created = db.execute(sql, db.recorded(records))
+    created = db.execute(sql, *db.recorded(records))
     limit = settings().max_budgets
     ((count,),) = db.rows("SELECT count(*) FROM django_zizq_budget")
     if created and count > limit:
@@ -92,11 +95,12 @@ def insert_budgets(db: Database, policies: Mapping[str, BudgetPolicy], *, now: d
 
 
 def resolve_bindings(
-    db: Database, bindings: Iterable[Binding], *, now: datetime
+    db: Database, bindings: Iterable[Binding], *, now: datetime | None
 ) -> dict[str, Bound]:
     """Return the budget of each key that *bindings* name, creating what ``create_with`` states.
 
-    Where several state a policy for one missing key the first wins. Raises ``UnknownBudget``,
+    Where several state a policy for one missing key the first wins. *now* is when they are
+    created; None asks the database, where there is something to create. Raises ``UnknownBudget``,
     ``CostExceedsCapacity`` and ``BudgetLimitReached``; the caller's transaction must then be
     rolled back. The budgets stay locked FOR KEY SHARE until it ends.
     """
@@ -108,7 +112,7 @@ def resolve_bindings(
             policies.setdefault(binding.key, binding.create_with)
     # Once more where one that was there after all is deleted before it is locked.
     while missing := {key: policies[key] for key in policies if key not in found}:
-        insert_budgets(db, missing, now=now)
+        insert_budgets(db, missing, now=now or db.clock())
         found |= find_budgets(db, missing)
     for binding in wanted:
         bound = found.get(binding.key)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from django_zizq.core.admission import Candidate
 from django_zizq.core.forecast import forecast, walk_lanes
-from django_zizq.core.tokens import FOREVER_MS, Pool, Wait
+from django_zizq.core.tokens import FOREVER_MS, LATE_MS, Pool, Wait
 from tests.core.limits import T0, cc, full, per, pm, spent
 
 Costs = dict[int, int]
@@ -43,6 +43,8 @@ class Queue:
     end: int
     now: int = T0
     starts: dict[int, int] = field(default_factory=dict)
+    over: dict[int, int] = field(default_factory=dict)
+    """What has dripped in since the budget was full."""
 
     def run(self) -> dict[int, int]:
         """Return when each job starts."""
@@ -51,8 +53,9 @@ class Queue:
                 pass
             step = min(self._events(), default=self.end + 1) - self.now
             for budget, (tokens, duration, capacity) in self.rates.items():
-                gained = self.units[budget] + tokens * step
+                gained = self.units[budget] + self.over.get(budget, 0) + tokens * step
                 self.units[budget] = min(capacity * duration, gained)
+                self.over[budget] = gained - self.units[budget]
             self.now += step
         return self.starts
 
@@ -99,7 +102,10 @@ class Queue:
         self.waiting = [other for other in self.waiting if other is not job]
         self.starts[job.id] = self.now
         for budget, cost in job.costs.items():
-            self.units[budget] -= cost * self.rates[budget][1]
+            tokens, duration, _ = self.rates[budget]
+            over = self.over.pop(budget, 0)
+            kept = min(over, duration - 1) if over // tokens <= LATE_MS else 0
+            self.units[budget] += kept - cost * duration
 
     def _has(self, budget: int, cost: int) -> bool:
         is_paused = self.paused.get(budget, 0) > self.now
