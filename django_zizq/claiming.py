@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django_zizq import lanes, pools
 from django_zizq.core.admission import Admission, Candidate, admit
@@ -26,9 +26,20 @@ _ROUNDS: Final = 8
 
 
 class Claim:
-    """Claim what *request* asks for, in the transaction of a pass, and note it in *result*."""
+    """Claim what *request* asks for, in the transaction of a pass, and note it in *result*.
 
-    def __init__(self, db: Database, request: Request, result: Pass, now: datetime | None) -> None:
+    *locked* are pools whose budgets the pass has locked already. Once run, it holds those that
+    the claim locked as well, with what is to be stored of them.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        request: Request,
+        result: Pass,
+        locked: dict[int, Pool],
+        now: datetime | None,
+    ) -> None:
         self._db = db
         self._request = request
         self._result = result
@@ -36,17 +47,31 @@ class Claim:
         self._heads: dict[int, lanes.Head] = {}
         self._bindings: dict[int, Bindings] = {}
         self._pools: dict[int, Pool] = {}
-        self._locked: set[int] = set()
+        self._locked = locked
 
-    def run(self) -> None:
-        self._heads = {head.id: head for head in self._served(lanes.heads(self._db))}
+    def run(self) -> set[int]:
+        """Claim, and return the budgets whose pools are debited for it."""
+        heads, self._bindings, self._pools = pools.heads(self._db)
+        self._pools |= self._locked
+        self._heads = {head.id: head for head in self._served(heads)}
         if not self._heads:
-            return
-        self._bindings, self._pools = pools.read(self._db, self._heads)
+            return set()
+        ahead = self._lock_ahead()
         admission, open_heads = self._open()
         if open_heads:
             admission = self._take(open_heads)
         self._report(admission)
+        return ahead.union(budget for job in self._result.claimed for budget, _ in job.bindings)
+
+    def _lock_ahead(self) -> set[int]:
+        """Lock what a clock that was stepped back has left ahead, to be stored as of now.
+
+        A dry pool is not locked otherwise, and each pass would begin to count anew.
+        """
+        now = self._result.now
+        ahead = {id for id, pool in self._pools.items() if pool.is_ahead(now=now)}
+        self._lock(ahead)
+        return ahead & self._locked.keys()
 
     def _open(self) -> tuple[Admission, list[Candidate]]:
         """Return the heads that can pay and whose budgets are now locked, with the last walk.
@@ -113,9 +138,9 @@ class Claim:
         return admission
 
     def _lock(self, budget_ids: set[int]) -> None:
-        locked, clock = pools.lock(self._db, budget_ids - self._locked)
+        locked, clock = pools.lock(self._db, budget_ids - self._locked.keys(), wait=False)
         self._pools |= locked
-        self._locked |= locked.keys()
+        self._locked |= locked
         if self._fixed_now is None:
             self._result.now = max(self._result.now, clock)
 
@@ -155,9 +180,9 @@ class Claim:
             Candidate(
                 job.id,
                 job.priority,
-                bindings.get(job.id, ()),
+                bound := bindings.get(job.id, ()),
                 job.parked_at,
-                claimable=self._is_locked(bindings.get(job.id, ())),
+                claimable=not bound or self._is_locked(bound),
                 more=last[job.lane] == job.id and sizes[job.lane] >= limits[job.lane],
             )
             for job in fetched.values()
@@ -168,9 +193,12 @@ class Claim:
         now = from_ms(self._result.now)
         ids = [job.id for job in taken]
         lanes.claim(self._db, ids, worker_id=self._request.worker_id, now=now)
-        debited = {budget for job in taken for budget, _ in job.bindings}
-        pools.write(self._db, {budget: self._pools[budget] for budget in debited})
-        self._result.claimed = [_claimed(fetched[job.id], job.bindings, now) for job in taken]
+        # Decoded at once: 0.4 us each, and 2 one by one.
+        payloads = json.loads(f"[{','.join(fetched[id].payload for id in ids)}]")
+        self._result.claimed = [
+            _claimed(fetched[job.id], payload, job.bindings, now)
+            for job, payload in zip(taken, payloads, strict=True)
+        ]
 
     def _report(self, admission: Admission) -> None:
         result = self._result
@@ -185,18 +213,18 @@ class Claim:
             lanes.stamp_parked(self._db, admission.to_stamp, now=from_ms(result.now))
 
 
-def _claimed(job: lanes.Ready, bindings: Bindings, now: datetime) -> Claimed:
+def _claimed(job: lanes.Ready, payload: Any, bindings: Bindings, now: datetime) -> Claimed:
     return Claimed(
-        id=job.id,
-        claim=job.claim + 1,
-        type=job.type,
-        queue=job.queue,
-        payload=json.loads(job.payload),
-        attempts=job.attempts,
-        losses=job.losses,
-        retry_limit=job.retry_limit,
-        backoff=read_stored(Backoff, job.backoff),
-        retention=read_stored(Retention, job.retention),
-        bindings=bindings,
-        dequeued_at=now,
+        job.id,
+        job.claim + 1,
+        job.type,
+        job.queue,
+        payload,
+        job.attempts,
+        job.losses,
+        job.retry_limit,
+        read_stored(Backoff, job.backoff),
+        read_stored(Retention, job.retention),
+        bindings,
+        now,
     )

@@ -12,6 +12,7 @@ from django.db import Error, connections
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from django_zizq.core.errors import ZizqError
 from django_zizq.models import Job
 
 _LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
@@ -45,6 +46,15 @@ def require_tables(using: str) -> None:
             f"The tables of django_zizq are missing in the database '{using}': "
             "run 'manage.py migrate' first."
         )
+
+
+@contextmanager
+def refusal_in_a_line() -> Iterator[None]:
+    """Let what a ``ZizqError`` says inside be the error of the command."""
+    try:
+        yield
+    except ZizqError as error:
+        raise CommandError(str(error)) from None
 
 
 @contextmanager

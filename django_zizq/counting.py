@@ -59,7 +59,7 @@ def unfinished(db: Database, key: str) -> Unfinished:
     if bindings <= FEW:
         return Unfinished(**dict(db.rows(_BY_STATUS, key)))
     with db.index_plans():
-        ready = {head.lane: head.id for head in lanes.heads(db)}
+        ready = lanes.ready(db)
         ((in_flight,),) = db.rows(_IN_FLIGHT, key)
         return Unfinished(
             scheduled=_in_lanes(db, key, "scheduled", lanes.scheduled(db)),

@@ -20,14 +20,16 @@ from typing import Final
 
 from django.db import transaction
 
+from django_zizq import pools
 from django_zizq.claiming import Claim
 from django_zizq.conf import settings
 from django_zizq.core.errors import ZizqError
 from django_zizq.core.lifecycle import QUEUED, JobStatus
+from django_zizq.core.tokens import Pool
 from django_zizq.dialect import Database, from_ms, milliseconds_of, to_ms
 from django_zizq.maintenance import PROMOTE_BATCH, promote
-from django_zizq.outcomes import Claimed, Ended, budgets_to_pause, move_of
-from django_zizq.transitions import Move, Settled, settle
+from django_zizq.outcomes import Claimed, Ended, budgets_to_pause, moves_of
+from django_zizq.transitions import Move, Settled, move_out, pause
 from django_zizq.wakeup import wake_dispatchers
 
 LOCK_TIMEOUT_MS: Final = 100
@@ -96,7 +98,8 @@ _BEGIN = """
            set_config('lock_timeout', %s, true), set_config('jit', 'off', true),
            set_config('idle_in_transaction_session_timeout', %s, true),
            set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-           set_config('enable_mergejoin', 'off', true)
+           set_config('enable_mergejoin', 'off', true),
+           set_config('plan_cache_mode', 'force_generic_plan', true)
 """
 _NEXT_READY = """
     SELECT ready_at FROM django_zizq_job WHERE status = 'scheduled' ORDER BY ready_at LIMIT 1
@@ -117,18 +120,20 @@ def run_pass(
     with transaction.atomic(using=db.using):
         result = _begin(db, request, wait=wait, now=now)
         pausable = budgets_to_pause(db, request.ended)
-        result.moves = {
-            one.job.id: move_of(one, now=result.now, pausable=pausable) for one in request.ended
-        }
-        result.settled = settle(db, list(result.moves.values()), wait=wait)
+        moves = moves_of(request.ended, now=result.now, pausable=pausable)
+        result.moves = {move.job_id: move for move in moves}
+        result.settled = move_out(db, moves, wait=wait)
+        locked = _credit(db, result, wait=wait, now=now)
+        changed = set(result.settled.owed)
         # Only now: what is promoted is locked, and the settling has waited for jobs of any id.
         _promote(db, result)
         if request.slots + request.ahead > 0:
-            Claim(db, request, result, now).run()
+            changed |= Claim(db, request, result, locked, now).run()
+        pools.write(db, {id: locked[id] for id in changed & locked.keys()})
         # Others may serve what tokens were freed for, or what is to be run again; whether they
         # wait for it cannot be told from what this transaction sees.
         again = any(result.moves[id].status in QUEUED for id in result.settled.moved)
-        if result.settled.freed or again:
+        if again or any(locked[id].available for id in result.settled.freed):
             wake_dispatchers(db)
         result.contended = result.contended or bool(result.settled.deferred)
     return result
@@ -147,6 +152,27 @@ def _begin(db: Database, request: Request, *, wait: bool, now: datetime | None) 
     if not worker:
         raise WorkerGone(request.worker_id)
     return Pass(to_ms(clock if now is None else now), next_ready_at=db.read_ms(next_ready))
+
+
+def _credit(db: Database, result: Pass, *, wait: bool, now: datetime | None) -> dict[int, Pool]:
+    """Lock the budgets of what was settled and give them their tokens back, not stored yet.
+
+    Stored with what the claim debits: one row version of a budget each pass instead of two.
+    """
+    settled = result.settled
+    pausing = dict(settled.pauses)
+    locked, clock = pools.lock(db, settled.owed.keys() | pausing.keys(), wait=wait)
+    if now is None:
+        result.now = max(result.now, clock)
+    for budget, cost in settled.owed.items():
+        if budget in locked:
+            locked[budget].credit(cost)
+    settled.freed = {id for id in settled.owed if id in locked and locked[id].is_limit}
+    pause(db, settled.pauses)
+    for budget, until in settled.pauses:
+        if budget in locked:
+            locked[budget].pause(until=to_ms(until))
+    return locked
 
 
 def _promote(db: Database, result: Pass) -> None:

@@ -271,7 +271,10 @@ class Dispatcher:
     def _hand_back_unheld(self) -> None:
         """Give back what was claimed for us by a pass whose commit we never heard of."""
         maintenance.hand_back(
-            self._db, self._keeper.worker_id, self._held.keys(), now=self._db.clock()
+            self._db,
+            self._keeper.worker_id,
+            {id: job.claim for id, job in self._held.items()},
+            now=self._db.clock(),
         )
 
     def _shut_down(self) -> None:

@@ -49,8 +49,9 @@ class Journal:
             self._failed(ended, outcome, move, now)
         else:
             self.completed += 1
-            took = now - to_ms(job.dequeued_at)
-            logger.debug("%s #%s completed in %s ms", job.type, job.id, took)
+            if logger.isEnabledFor(logging.DEBUG):
+                took = now - to_ms(job.dequeued_at)
+                logger.debug("%s #%s completed in %s ms", job.type, job.id, took)
 
     def was_refused(self, ended: Ended) -> None:
         """Note that a job had been taken from this dispatcher before it ended."""

@@ -59,7 +59,6 @@ _HEADS = """
         UNION ALL
         {next_head}
     )
-    SELECT * FROM head ORDER BY priority, id
 """
 
 _HEAD_COLUMNS = "job.lane, job.id, job.priority, job.queue, job.type, job.parked_at"
@@ -110,7 +109,7 @@ _NEXT_SCHEDULED_SCALAR = """
 
 _COLUMNS = (
     "id, lane, priority, type, queue, {payload}, claim, attempts, losses, retry_limit, "
-    "{backoff}, {retention}, parked_at"
+    "{backoff}, {retention}, {parked_at}"
 )
 
 _FROM_LANE = """
@@ -124,18 +123,22 @@ _FROM_LANES = """
 """
 
 
-def heads(db: Database) -> list[Head]:
-    """Return the head of every occupied lane in (priority, id) order; one statement."""
+def with_heads(db: Database) -> str:
+    """Return the WITH clause that names the heads of all occupied lanes ``head``.
+
+    Its columns are those of :class:`Head`.
+    """
     step = _NEXT_HEAD_LATERAL if db.is_postgresql else _NEXT_HEAD_SCALAR
-    sql = _HEADS.format(columns=_HEAD_COLUMNS, next_head=step.format(columns=_HEAD_COLUMNS))
-    return [
-        Head(lane, id, priority, queue, type, db.read_ms(parked_at))
-        for lane, id, priority, queue, type, parked_at in db.rows(sql)
-    ]
+    return _HEADS.format(columns=_HEAD_COLUMNS, next_head=step.format(columns=_HEAD_COLUMNS))
+
+
+def ready(db: Database) -> dict[int, int]:
+    """Return the head of every occupied lane, by lane; one statement."""
+    return dict(db.rows(f"{with_heads(db)} SELECT lane, id FROM head"))
 
 
 def scheduled(db: Database) -> dict[int, int]:
-    """Return one scheduled job of every lane that has some, by lane; one statement."""
+    """Return the first scheduled job of every lane that has one, by lane; one statement."""
     step = _NEXT_SCHEDULED_LATERAL if db.is_postgresql else _NEXT_SCHEDULED_SCALAR
     return dict(db.rows(_SCHEDULED.format(next_head=step)))
 
@@ -153,6 +156,7 @@ def fetch(db: Database, limits: Mapping[int, int]) -> list[Ready]:
         payload="payload::text" if lateral else "payload",
         backoff="backoff::text" if lateral else "backoff",
         retention="retention::text" if lateral else "retention",
+        parked_at=db.ms("parked_at"),
     )
     rows: list[tuple[Any, ...]] = []
     if lateral:
@@ -167,21 +171,22 @@ def fetch(db: Database, limits: Mapping[int, int]) -> list[Ready]:
             rows += db.rows(one, lane, size)
     jobs = [Ready(*row) for row in rows]
     for job in jobs:
-        job.parked_at = db.read_ms(job.parked_at)
+        if job.parked_at is not None:
+            job.parked_at = db.read_ms(job.parked_at)
     return jobs
 
 
 def stamp_parked(db: Database, job_ids: Collection[int], *, now: datetime) -> int:
-    """Note since when jobs have headed their lanes unpaid, where it is not noted yet.
+    """Note since when jobs have headed their lanes unpaid, where no earlier time is noted yet.
 
     Skips what somebody else has locked: the next pass will stamp it.
     """
     free = (
         f"SELECT id FROM django_zizq_job WHERE {db.among('id')} "
-        f"AND parked_at IS NULL AND worker_id IS NULL {db.skip}"
+        f"AND (parked_at IS NULL OR parked_at > %s) AND worker_id IS NULL {db.skip}"
     )
     sql = f"UPDATE django_zizq_job SET parked_at = %s WHERE id IN ({free})"
-    return db.execute(sql, db.instant(now), db.listed(job_ids))
+    return db.execute(sql, db.instant(now), db.listed(job_ids), db.instant(now))
 
 
 def claim(db: Database, job_ids: Sequence[int], *, worker_id: int, now: datetime) -> None:

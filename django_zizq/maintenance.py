@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 
 from django_zizq.conf import settings
 from django_zizq.dialect import Database, to_ms
-from django_zizq.outcomes import Ended, HandBack, Lost, Outcome, claims_where, move_of
+from django_zizq.outcomes import Ended, HandBack, Lost, Outcome, claims_where, moves_of
 from django_zizq.transitions import Settled, delete_jobs, delete_rows, settle
 from django_zizq.wakeup import wake_dispatchers
 
@@ -92,6 +92,7 @@ def rescue(db: Database, *, now: datetime) -> int:
     which, are left for the next call. (On PostgreSQL a process that freezes
     within a transaction of ours is cut off after the same timeout; on SQLite it locks the file.)
     """
+    _correct_heartbeats(db, now)
     rescued = 0
     for worker_id, name in _lost_workers(db, now):
         with transaction.atomic(using=db.using):
@@ -119,7 +120,7 @@ def rescue(db: Database, *, now: datetime) -> int:
     return rescued
 
 
-def hand_back(db: Database, worker_id: int, held: Collection[int], *, now: datetime) -> int:
+def hand_back(db: Database, worker_id: int, held: Mapping[int, int], *, now: datetime) -> int:
     """Return to ready what is in flight under this worker but is not among those it holds.
 
     For a claim whose answer was lost with the connection. Returns how many.
@@ -177,6 +178,15 @@ def _workers_without_row(db: Database) -> list[int]:
     return [worker_id for (worker_id,) in rows]
 
 
+def _correct_heartbeats(db: Database, now: datetime) -> None:
+    """Let those who showed one before the clock was stepped back be missed from now on."""
+    db.execute(
+        "UPDATE django_zizq_worker SET heartbeat_at = %s WHERE heartbeat_at > %s",
+        db.instant(now),
+        db.instant(now + settings().heartbeat_timeout),
+    )
+
+
 def _lost_workers(db: Database, now: datetime) -> list[tuple[int, str]]:
     rows = db.rows(
         "SELECT id, name FROM django_zizq_worker WHERE heartbeat_at < %s ORDER BY id",
@@ -194,14 +204,14 @@ def _end_jobs_of(
     worker_id: int,
     outcome: Outcome,
     *,
-    except_for: Collection[int] = (),
+    except_for: Mapping[int, int] | None = None,
     wait: bool = True,
     now: datetime,
 ) -> Settled:
     lock = db.wait if wait else db.skip
     claims = claims_where(db, "worker_id = %s", worker_id, lock=lock, without=except_for)
     ended = [Ended(job, outcome) for job in claims]
-    settled = settle(db, [move_of(one, now=to_ms(now)) for one in ended], wait=wait)
+    settled = settle(db, moves_of(ended, now=to_ms(now)), wait=wait)
     if settled.moved:
         wake_dispatchers(db)
     return settled

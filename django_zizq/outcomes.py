@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from django_zizq.conf import settings
 from django_zizq.core.backoff import MAX_DELAY_MS, Backoff, Retention
@@ -35,8 +35,7 @@ def read_stored(kind: type[S], text: str | None) -> S | None:
         return None
 
 
-@dataclass(slots=True, frozen=True)
-class Claimed:
+class Claimed(NamedTuple):
     """A job in flight, as plain values: all that running and settling it needs."""
 
     id: int
@@ -100,8 +99,7 @@ class Lost:
 Outcome = Success | Failure | HandBack | Lost | Limited
 
 
-@dataclass(slots=True, frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """A job and how it ended."""
 
     job: Claimed
@@ -115,14 +113,21 @@ _CLAIMS = """
 
 
 def claims_where(
-    db: Database, condition: str, parameter: Any, *, lock: str = "", without: Collection[int] = ()
+    db: Database,
+    condition: str,
+    parameter: Any,
+    *,
+    lock: str = "",
+    without: Mapping[int, int] | None = None,
 ) -> list[Claimed]:
     """Return the jobs in flight that meet *condition*, without their payloads, in id order.
 
-    They are locked with the clause *lock*. *without* are the ids of some to leave out.
+    They are locked with the clause *lock*. *without* are some to leave out:
+    the claims under which they are in flight, by their ids.
     """
     sql = _CLAIMS.format(condition=condition, lock=lock)
-    rows = [row for row in db.rows(sql, parameter) if row[0] not in without]
+    left_out = without or {}
+    rows = [row for row in db.rows(sql, parameter) if left_out.get(row[0]) != row[1]]
     bindings = bindings_of(db, [row[0] for row in rows]) if rows else {}
     return [
         Claimed(
@@ -152,89 +157,107 @@ def budgets_to_pause(db: Database, ended: Iterable[Ended]) -> dict[str, int]:
     return dict(db.rows(sql, db.listed(keys)))
 
 
-def move_of(ended: Ended, *, now: int, pausable: Mapping[str, int] | None = None) -> Move:
-    """Return the way out of in flight of *ended* at *now*, in milliseconds.
+def moves_of(
+    ended: Iterable[Ended], *, now: int, pausable: Mapping[str, int] | None = None
+) -> list[Move]:
+    """Return the ways out of in flight of what *ended*, at *now* in milliseconds.
 
     *pausable* is what :func:`budgets_to_pause` said of it.
     """
-    job, outcome = ended.job, ended.outcome
-    move = Move(
-        job_id=job.id,
-        claim=job.claim,
-        bindings=job.bindings,
-        status=JobStatus.READY,
-        attempts=job.attempts,
-        losses=job.losses,
-    )
-    match outcome:
-        case Success(result):
-            move.status = JobStatus.COMPLETED
-            move.completed_at = from_ms(now)
-            move.result = result
-            _keep_for(move, _retention(job).completed, now)
-        case Failure():
-            _fail(move, job, outcome, now)
-        case Limited(key, retry_after):
-            pause_ms = max(MIN_PAUSE_MS, retry_after // _MILLISECOND)
-            _limit(move, key, from_ms(now + pause_ms), pausable or {})
-        case Lost(worker):
-            move.losses += 1
-            if move.losses >= settings().max_lost:
-                message = f"{worker} was lost while it ran the job, the {move.losses}. loss."
-                move.failure = _record(job, "WorkerLost", message, "", now)
-                _bury(move, job, now)
-    return move
+    exits = _Exits(now, pausable or {})
+    return [exits.move_of(job, outcome) for job, outcome in ended]
 
 
-def _limit(move: Move, key: str, until: datetime, pausable: Mapping[str, int]) -> None:
-    budget = pausable.get(key)
-    if budget is not None:
-        move.pause = (budget, until)
-    if all(bound != budget for bound, _ in move.bindings):
-        # The pause does not hold this job back, and it is not to run again at once.
-        move.status, move.ready_at = JobStatus.SCHEDULED, until
+class _Exits:
+    """The ways out of in flight at one instant: what they share is worked out once."""
 
+    def __init__(self, now: int, pausable: Mapping[str, int]) -> None:
+        self._now = now
+        self._at = from_ms(now)
+        self._pausable = pausable
+        self._settings = settings()
+        self._purge_at: dict[timedelta, datetime] = {}
 
-def _fail(move: Move, job: Claimed, failure: Failure, now: int) -> None:
-    move.attempts += 1
-    move.failed_at = from_ms(now)
-    move.failure = _record(job, failure.error_type, failure.message, failure.traceback, now)
-    verdict = after_failure(
-        attempts=move.attempts,
-        retry_limit=settings().retry_limit if job.retry_limit is None else job.retry_limit,
-        backoff=job.backoff or settings().backoff,
-        chance=random.random(),
-        killed=failure.killed,
-        retry_at=_retry_at(failure, now),
-        now=now,
-    )
-    if verdict.retry_at is None:
-        _bury(move, job, now)
-    else:
-        move.status = verdict.status
-        move.ready_at = from_ms(verdict.retry_at)
+    def move_of(self, job: Claimed, outcome: Outcome) -> Move:
+        move = Move(
+            job_id=job.id,
+            claim=job.claim,
+            bindings=job.bindings,
+            status=JobStatus.READY,
+            attempts=job.attempts,
+            losses=job.losses,
+        )
+        match outcome:
+            case Success(result):
+                move.status = JobStatus.COMPLETED
+                move.completed_at = self._at
+                move.result = result
+                self._keep_for(move, self._retention(job).completed)
+            case Failure():
+                self._fail(move, job, outcome)
+            case Limited(key, retry_after):
+                pause_ms = max(MIN_PAUSE_MS, retry_after // _MILLISECOND)
+                self._limit(move, key, from_ms(self._now + pause_ms))
+            case Lost(worker):
+                move.losses += 1
+                if move.losses >= self._settings.max_lost:
+                    message = f"{worker} was lost while it ran the job, the {move.losses}. loss."
+                    move.failure = self._record(job, "WorkerLost", message, "")
+                    self._bury(move, job)
+        return move
 
+    def _limit(self, move: Move, key: str, until: datetime) -> None:
+        budget = self._pausable.get(key)
+        if budget is not None:
+            move.pause = (budget, until)
+        if all(bound != budget for bound, _ in move.bindings):
+            # The pause does not hold this job back, and it is not to run again at once.
+            move.status, move.ready_at = JobStatus.SCHEDULED, until
 
-def _bury(move: Move, job: Claimed, now: int) -> None:
-    move.status = JobStatus.DEAD
-    move.failed_at = from_ms(now)
-    _keep_for(move, _retention(job).dead, now)
+    def _fail(self, move: Move, job: Claimed, failure: Failure) -> None:
+        move.attempts += 1
+        move.failed_at = self._at
+        move.failure = self._record(job, failure.error_type, failure.message, failure.traceback)
+        stated = self._settings
+        verdict = after_failure(
+            attempts=move.attempts,
+            retry_limit=stated.retry_limit if job.retry_limit is None else job.retry_limit,
+            backoff=job.backoff or stated.backoff,
+            chance=random.random(),
+            killed=failure.killed,
+            retry_at=_retry_at(failure, self._now),
+            now=self._now,
+        )
+        if verdict.retry_at is None:
+            self._bury(move, job)
+        else:
+            move.status = verdict.status
+            move.ready_at = from_ms(verdict.retry_at)
 
+    def _bury(self, move: Move, job: Claimed) -> None:
+        move.status = JobStatus.DEAD
+        move.failed_at = self._at
+        self._keep_for(move, self._retention(job).dead)
 
-def _keep_for(move: Move, kept: timedelta, now: int) -> None:
-    move.purge_at = from_ms(now + kept // _MILLISECOND)
-    move.delete = not kept
+    def _keep_for(self, move: Move, kept: timedelta) -> None:
+        purge_at = self._purge_at.get(kept)
+        if purge_at is None:
+            purge_at = self._purge_at[kept] = from_ms(self._now + kept // _MILLISECOND)
+        move.purge_at = purge_at
+        move.delete = not kept
 
+    def _retention(self, job: Claimed) -> Retention:
+        return job.retention or self._settings.retention
 
-def _record(job: Claimed, error_type: str, message: str, traceback: str, now: int) -> JobFailure:
-    return JobFailure(
-        attempt=job.attempts + 1,
-        error_type=error_type,
-        message=message,
-        traceback=traceback,
-        started_at=job.dequeued_at,
-        failed_at=from_ms(now),
-    )
+    def _record(self, job: Claimed, error_type: str, message: str, traceback: str) -> JobFailure:
+        return JobFailure(
+            attempt=job.attempts + 1,
+            error_type=error_type,
+            message=message,
+            traceback=traceback,
+            started_at=job.dequeued_at,
+            failed_at=self._at,
+        )
 
 
 def _retry_at(failure: Failure, now: int) -> int | None:
@@ -251,7 +274,3 @@ def _within_reach(instant: datetime, now: int) -> int:
         return max(now, min(to_ms(instant), now + MAX_DELAY_MS))
     except OverflowError:  # the last or first year of the calendar, in another time zone
         return now + MAX_DELAY_MS if instant.year > 1 else now
-
-
-def _retention(job: Claimed) -> Retention:
-    return job.retention or settings().retention

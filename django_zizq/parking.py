@@ -77,12 +77,11 @@ class Survey:
 def survey(db: Database, *, now: int, queue: str | None = None) -> Survey:
     """Look at the heads of all lanes at *now*, in milliseconds.
 
-    *queue* is looked at as if it were served. Four statements, one probe of an index for each
+    *queue* is looked at as if it were served. Four statements, a few probes of indexes for each
     occupied lane, however many jobs are parked.
     """
     with db.index_plans():
-        heads = lanes.heads(db)
-        bindings, found = pools.read(db, [head.id for head in heads]) if heads else ({}, {})
+        heads, bindings, found = pools.heads(db)
     for pool in found.values():
         pool.refill(now=now)
     served_now = served(db, now=now)

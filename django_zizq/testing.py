@@ -90,7 +90,7 @@ class JobRunner:
                         f"More than {MOST_RUNS} jobs ran; do they enqueue each other?"
                     )
         finally:
-            maintenance.hand_back(self._db, worker, (), now=now)
+            maintenance.hand_back(self._db, worker, {}, now=now)
             maintenance.retire_worker(self._db, worker)
         if raise_failures:
             _raise_failures(ran)

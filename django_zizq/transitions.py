@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
 from django.db import transaction
 
@@ -67,12 +68,15 @@ class Settled:
     """What became of a batch of moves, by job id.
 
     *refused*: no longer in flight under that claim. *deferred*: their locks were not to be had
-    without waiting; try again. *freed* are the ids of the concurrency limits that got tokens back.
+    without waiting; try again. *owed* are the tokens that come back to each budget by its id, and
+    *freed* those of the budgets that are concurrency limits.
     """
 
     moved: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
     deferred: set[int] = field(default_factory=set)
+    owed: Counter[int] = field(default_factory=Counter)
+    pauses: list[tuple[int, datetime]] = field(default_factory=list)
     freed: set[int] = field(default_factory=set)
 
 
@@ -93,6 +97,11 @@ _MOVE_COLUMNS = {
     "result": "text",
 }
 
+_MOVE_VALUES = attrgetter(
+    *("job_id", "claim", "status.value", "attempts", "losses"),
+    *("ready_at", "completed_at", "failed_at", "purge_at", "result"),
+)
+
 # The records, in id order, are to drive a lookup by primary key, so that rows are locked in that
 # order. A worker is set on what is in flight and on nothing else (a constraint says so). Naming the
 # status instead lets the planner take the partial index of everything in flight, dead entries and
@@ -110,7 +119,7 @@ _MOVE = """
       FROM {records}
      WHERE job.id = r.job_id AND job.claim = r.job_claim
        AND (job.worker_id + 0) IS NOT NULL AND {among}
-    RETURNING id
+    RETURNING id, claim
 """
 
 _FAILURE_COLUMNS = {
@@ -122,6 +131,10 @@ _FAILURE_COLUMNS = {
     "started_at": "timestamptz",
     "failed_at": "timestamptz",
 }
+
+_FAILURE_VALUES = attrgetter(
+    "attempt", "error_type", "message", "traceback", "started_at", "failed_at"
+)
 
 _KEEP_FAILURES = """
     INSERT INTO django_zizq_joberror ({names}) SELECT {names} FROM {records}
@@ -151,8 +164,21 @@ def settle(db: Database, moves: Sequence[Move], *, wait: bool = True) -> Settled
     somebody else. One statement for a batch, two more where jobs are bound, one more each where
     failures are kept or rows deleted.
     """
+    settled = move_out(db, moves, wait=wait)
+    settled.freed = _credit(db, settled.owed, also_lock={budget for budget, _ in settled.pauses})
+    pause(db, settled.pauses)
+    return settled
+
+
+def move_out(db: Database, moves: Sequence[Move], *, wait: bool = True) -> Settled:
+    """Do the first half of :func:`settle`: what is owed is left to the caller, and to pause.
+
+    The caller locks the budgets of both in id order, in the same transaction. An end that is
+    reported twice counts once.
+    """
     settled = Settled()
-    wanted = sorted(moves, key=lambda move: move.job_id)
+    once = {(move.job_id, move.claim): move for move in moves}
+    wanted = sorted(once.values(), key=lambda move: move.job_id)
     if not wait:
         wanted = _lockable(db, wanted, settled)
     moved = _move(db, wanted)
@@ -160,11 +186,8 @@ def settle(db: Database, moves: Sequence[Move], *, wait: bool = True) -> Settled
     settled.refused = {move.job_id for move in wanted} - settled.moved
     keep_failures(db, [(move.job_id, move.failure) for move in moved if move.failure is not None])
     delete_rows(db, [move.job_id for move in moved if move.delete])
-    pauses = [move.pause for move in moved if move.pause is not None]
-    settled.freed = _credit(
-        db, _costs(move.bindings for move in moved), also_lock={budget for budget, _ in pauses}
-    )
-    _pause(db, pauses)
+    settled.owed = _costs(move.bindings for move in moved)
+    settled.pauses = [move.pause for move in moved if move.pause is not None]
     return settled
 
 
@@ -247,23 +270,8 @@ def _move(db: Database, moves: list[Move]) -> list[Move]:
         among=db.among("job.id"),
     )
     ids = db.listed([move.job_id for move in moves])
-    moved = {id for (id,) in db.rows(sql, db.recorded([_row(move) for move in moves]), ids)}
-    return [move for move in moves if move.job_id in moved]
-
-
-def _row(move: Move) -> dict[str, Any]:
-    return {
-        "job_id": move.job_id,
-        "job_claim": move.claim,
-        "status": move.status,
-        "attempts": move.attempts,
-        "losses": move.losses,
-        "ready_at": move.ready_at,
-        "completed_at": move.completed_at,
-        "failed_at": move.failed_at,
-        "purge_at": move.purge_at,
-        "result": move.result,
-    }
+    moved = set(db.rows(sql, *db.recorded(list(map(_MOVE_VALUES, moves))), ids))
+    return [move for move in moves if (move.job_id, move.claim) in moved]
 
 
 def keep_failures(db: Database, failures: Sequence[tuple[int, JobFailure]]) -> None:
@@ -273,19 +281,8 @@ def keep_failures(db: Database, failures: Sequence[tuple[int, JobFailure]]) -> N
     sql = _KEEP_FAILURES.format(
         names=", ".join(_FAILURE_COLUMNS), records=db.records(_FAILURE_COLUMNS)
     )
-    records = [
-        {
-            "job_id": job_id,
-            "attempt": failure.attempt,
-            "error_type": failure.error_type,
-            "message": failure.message,
-            "traceback": failure.traceback,
-            "started_at": failure.started_at,
-            "failed_at": failure.failed_at,
-        }
-        for job_id, failure in failures
-    ]
-    db.execute(sql, db.recorded(records))
+    records = [(job_id, *_FAILURE_VALUES(failure)) for job_id, failure in failures]
+    db.execute(sql, *db.recorded(records))
 
 
 def _costs(bindings: Iterable[Bindings]) -> Counter[int]:
@@ -307,11 +304,11 @@ def _credit(db: Database, costs: Mapping[int, int], *, also_lock: Collection[int
     sql = _CREDIT.format(
         records=db.records({"budget_id": "bigint", "cost": "bigint"}), among=db.among("budget.id")
     )
-    records = db.recorded([{"budget_id": id, "cost": cost} for id, cost in costs.items()])
-    return {id for id, duration_ms in db.rows(sql, records, ids) if duration_ms is None}
+    records = db.recorded(sorted(costs.items()))
+    return {id for id, duration_ms in db.rows(sql, *records, ids) if duration_ms is None}
 
 
-def _pause(db: Database, pauses: Iterable[tuple[int, datetime]]) -> None:
+def pause(db: Database, pauses: Iterable[tuple[int, datetime]]) -> None:
     """Pause budgets that are locked; a pause that lasts longer already stays."""
     for budget, until in pauses:
         db.execute(_PAUSE, db.instant(until), budget, db.instant(until))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from django_zizq.core.tokens import Pool, Wait
 
@@ -28,8 +28,7 @@ FIRST_HOLD_MS: Final = 2_000
 """The end of the first hold window; it opens an eighth of the doubling earlier, at 1 875 ms."""
 
 
-@dataclass(slots=True, frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A ready job as the walk sees it: plain values.
 
     *bindings* are pairs of budget id and cost. *parked_at*, in milliseconds, is set on a job of
@@ -178,9 +177,12 @@ class Walk:
     def _park(self, job: Candidate, waits_for: tuple[int, ...]) -> None:
         self.admission.parked[job.id] = waits_for
         leads = self._passed.isdisjoint(budget for budget, _ in job.bindings)
-        if leads and len(job.bindings) > 1 and job.parked_at is None:
+        parked_at = job.parked_at
+        if parked_at is not None and parked_at > self._now + FIRST_HOLD_MS:
+            parked_at = None  # stamped by a clock that was stepped back since
+        if leads and len(job.bindings) > 1 and parked_at is None:
             self.admission.to_stamp.append(job.id)
-        held_until = None if job.parked_at is None else hold_ends(job.parked_at, now=self._now)
+        held_until = None if parked_at is None else hold_ends(parked_at, now=self._now)
         for budget, cost in job.bindings:
             first_in_line = budget not in self._in_line
             self._in_line.add(budget)

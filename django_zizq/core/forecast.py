@@ -163,7 +163,7 @@ class _Queue:
         for job_id in job_ids:
             for _, id, lane in self._heads:
                 if id == job_id:
-                    self._lines[lane][-1] = replace(self._lines[lane][-1], parked_at=now)
+                    self._lines[lane][-1] = self._lines[lane][-1]._replace(parked_at=now)
 
     def _note(self, lane: int, job: Candidate) -> None:
         for budget, _ in job.bindings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django_zizq.core.policies import Binding
 from django_zizq.dialect import Database
@@ -13,26 +14,22 @@ _COLUMNS = {"budget_id": "bigint", "key": "text", "cost": "bigint", "position": 
 _INSERT = """
     INSERT INTO django_zizq_binding (job_id, {names})
     SELECT job.id, r.budget_id, r.key, r.cost, r.position
-      FROM django_zizq_job AS job CROSS JOIN {records} WHERE {among}
+      FROM {jobs} AS job CROSS JOIN {records}
 """
 
 
-def insert_bindings(
-    db: Database, job_ids: Sequence[int], bindings: Sequence[Binding], found: Mapping[str, Bound]
-) -> None:
-    """Bind each of the jobs, which have no bindings, to the budgets *found*; one statement."""
-    if not job_ids or not bindings:
-        return
-    records = [
-        {
-            "budget_id": found[binding.key].id,
-            "key": binding.key,
-            "cost": binding.cost,
-            "position": position,
-        }
+def binding_rows(bindings: Sequence[Binding], found: Mapping[str, Bound]) -> list[tuple[Any, ...]]:
+    """Return the rows that bind a job to the budgets *found*."""
+    return [
+        (found[binding.key].id, binding.key, binding.cost, position)
         for position, binding in enumerate(bindings)
     ]
-    sql = _INSERT.format(
-        names=", ".join(_COLUMNS), records=db.records(_COLUMNS), among=db.among("job.id")
-    )
-    db.execute(sql, db.recorded(records), db.listed(job_ids))
+
+
+def insert_bindings(db: Database, jobs: str) -> str:
+    """Return the statement that binds *jobs*, something to select their ids from.
+
+    Its parameters are those of ``Database.recorded``, of :func:`binding_rows`.
+    """
+    names = ", ".join(_COLUMNS)
+    return _INSERT.format(names=names, jobs=jobs, records=db.records(_COLUMNS))

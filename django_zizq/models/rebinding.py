@@ -212,22 +212,20 @@ def _edit(
 
 
 def _write(db: Database, edits: Sequence[_Edit]) -> None:
-    removed = [
-        {"job_id": edit.job.id, "budget_id": budget} for edit in edits for budget in edit.removed
-    ]
+    removed = [(edit.job.id, budget) for edit in edits for budget in edit.removed]
     if removed:
         sql = _UNBIND.format(among=db.among("job_id"), records=db.records(_PAIR))
-        db.execute(sql, db.listed(sorted({row["job_id"] for row in removed})), db.recorded(removed))
-    written = [{"job_id": edit.job.id, **row._asdict()} for edit in edits for row in edit.written]
+        db.execute(sql, db.listed(sorted({job_id for job_id, _ in removed})), *db.recorded(removed))
+    written = [(edit.job.id, *row) for edit in edits for row in edit.written]
     if written:
         names = ", ".join(_COLUMNS)
-        db.execute(_BIND.format(names=names, records=db.records(_COLUMNS)), db.recorded(written))
+        db.execute(_BIND.format(names=names, records=db.records(_COLUMNS)), *db.recorded(written))
     moved = [edit for edit in edits if edit.lane != edit.job.lane or edit.job.is_stamped]
     if moved:
         records = db.records({"id": "bigint", "lane": "bigint"})
         db.execute(
             _MOVE.format(records=records, among=db.among("job.id")),
-            db.recorded([{"id": edit.job.id, "lane": edit.lane} for edit in moved]),
+            *db.recorded([(edit.job.id, edit.lane) for edit in moved]),
             db.listed([edit.job.id for edit in moved]),
         )
     if any(edit.job.status == JobStatus.READY for edit in edits):

@@ -23,7 +23,7 @@ from django_zizq.models.batches import in_batches, lock_jobs
 from django_zizq.models.budget_rows import Bound, find_budgets
 from django_zizq.models.lane import lane_of
 from django_zizq.models.rebinding import BindingRow, stored_bindings
-from django_zizq.outcomes import Ended, Failure, claims_where, move_of, read_stored
+from django_zizq.outcomes import Ended, Failure, claims_where, moves_of, read_stored
 from django_zizq.transitions import JobFailure, delete_rows, keep_failures, settle
 from django_zizq.wakeup import wake_dispatchers
 
@@ -163,9 +163,9 @@ class _Requeuing:
                 self._refused[job.id] = error
                 continue
             ids = tuple(self._budgets[binding.key].id for binding in bindings)
-            lanes.append({"id": job.id, "lane": lane_of(job.queue, job.type, ids)})
+            lanes.append((job.id, lane_of(job.queue, job.type, ids)))
             rebound += [
-                {"job_id": job.id, "key": binding.key, "budget_id": id}
+                (job.id, binding.key, id)
                 for id, binding in zip(ids, bindings, strict=True)
                 if id != binding.budget_id
             ]
@@ -192,14 +192,14 @@ class _Requeuing:
         sql = _HOLDERS.format(among=self._db.among("unique_key", "text"))
         return dict(self._db.rows(sql, self._db.listed(keys)))
 
-    def _write(self, lanes: list[dict[str, Any]], rebound: list[dict[str, Any]]) -> None:
+    def _write(self, lanes: list[tuple[int, int]], rebound: list[tuple[int, str, int]]) -> None:
         db = self._db
         if rebound:
             columns = {"job_id": "bigint", "key": "text", "budget_id": "bigint"}
             db.execute(
                 _REBIND.format(records=db.records(columns), among=db.among("binding.job_id")),
-                db.recorded(rebound),
-                db.listed(sorted({row["job_id"] for row in rebound})),
+                *db.recorded(rebound),
+                db.listed(sorted({job_id for job_id, _, _ in rebound})),
             )
         if lanes:
             sql = _REQUEUE.format(
@@ -207,8 +207,8 @@ class _Requeuing:
                 records=db.records({"id": "bigint", "lane": "bigint"}),
                 among=db.among("job.id"),
             )
-            ids = db.listed([row["id"] for row in lanes])
-            self._requeued += db.execute(sql, db.instant(self._now), db.recorded(lanes), ids)
+            ids = db.listed([job_id for job_id, _ in lanes])
+            self._requeued += db.execute(sql, db.instant(self._now), *db.recorded(lanes), ids)
 
 
 def _key_taken(job: _Dead, holders: dict[str, int]) -> ZizqError | None:
@@ -249,10 +249,8 @@ def kill(db: Database, job_ids: Sequence[int], *, reason: str = "", now: datetim
             rows = db.rows(_QUEUED.format(among=db.among("id")), db.listed(batch))
             was_ready = was_ready or any(row[1] == JobStatus.READY for row in rows)
             killed += _bury(db, rows, message, now)
-            moves += [
-                move_of(Ended(job, failure), now=to_ms(now))
-                for job in claims_where(db, db.among("id"), db.listed(batch))
-            ]
+            running = claims_where(db, db.among("id"), db.listed(batch))
+            moves += moves_of([Ended(job, failure) for job in running], now=to_ms(now))
         settled = settle(db, moves)
         if was_ready or settled.freed:  # a ready one may have stood in the way of others
             wake_dispatchers(db)
@@ -288,7 +286,7 @@ def _bury(db: Database, rows: list[tuple[Any, ...]], message: str, now: datetime
         records=db.records({"id": "bigint", "purge_at": "timestamptz"}),
         among=db.among("job.id"),
     )
-    records = [{"id": id, "purge_at": now + span} for id, span in kept.items()]
-    killed = db.execute(sql, db.instant(now), db.recorded(records), db.listed(list(kept)))
+    records = [(id, now + span) for id, span in kept.items()]
+    killed = db.execute(sql, db.instant(now), *db.recorded(records), db.listed(list(kept)))
     delete_rows(db, [id for id, span in kept.items() if not span])
     return killed

@@ -1,7 +1,7 @@
 """The walk against a slow reading of the rule "Which job goes first" in the spec."""
 
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +54,7 @@ def _candidates(*, plain: bool) -> st.SearchStrategy[list[Candidate]]:
     )
     return st.lists(job, max_size=12).map(
         lambda jobs: sorted(
-            (replace(job, id=id) for id, job in enumerate(jobs)),
+            (job._replace(id=id) for id, job in enumerate(jobs)),
             key=lambda job: (job.priority, job.id),
         )
     )

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django_zizq import InvalidJob, RateLimited, Retry, job
 from django_zizq.crew import Crew
 from django_zizq.models import Budget, Job, JobError
-from django_zizq.outcomes import Ended, Failure, Success, move_of
+from django_zizq.outcomes import Ended, Failure, Success, moves_of
 from tests.core.limits import cc
 from tests.spec.harness import Site
 
@@ -90,7 +90,8 @@ def test_its_thread_reports_a_failure_and_runs_the_next_job(site: Site, how: str
 def test_a_retry_time_beyond_what_can_be_stored_is_brought_within_reach(site: Site) -> None:
     odd.enqueue(how="far")
     claimed = site.claim()
-    move = move_of(Ended(claimed, Failure(error_type="r", message="", retry_at=FOREVER)), now=0)
+    failure = Failure(error_type="r", message="", retry_at=FOREVER)
+    (move,) = moves_of([Ended(claimed, failure)], now=0)
     assert move.ready_at is not None
     assert move.ready_at.year < 2100
     site.run(claimed)

@@ -47,7 +47,7 @@ def test_case_105_tokens_of_a_rate_never_come_back(site: Site) -> None:
             lambda site, job: site.finish(job, outcome=KILLED), "dead", id="case 109, a kill"
         ),
         pytest.param(
-            lambda site, job: site.finish(replace(job, attempts=25), outcome=BOOM),
+            lambda site, job: site.finish(job._replace(attempts=25), outcome=BOOM),
             "dead",
             id="case 109, the last failure",
         ),
@@ -113,8 +113,8 @@ def test_case_159_a_refused_acknowledgement_does_not_spoil_the_others_of_its_bat
     site.create("stripe", cc(9))
     site.enqueue_many(4, "stripe")
     good, twice, deleted, failed = site.dispatch().claimed
-    unknown = replace(good, id=good.id + 1_000)
-    stale = replace(failed, claim=failed.claim - 1)
+    unknown = good._replace(id=good.id + 1_000)
+    stale = failed._replace(claim=failed.claim - 1)
     site.finish(twice)
     Job.objects.get(pk=deleted.id).delete()
     settled = site.finish(unknown, twice, deleted, stale, good)

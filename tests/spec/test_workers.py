@@ -131,7 +131,9 @@ def test_what_a_worker_no_longer_holds_is_handed_back(site: Site) -> None:
     other = site.start_worker("other")
     elsewhere = site.enqueue("stripe")
     site.dispatch(worker_id=other)
-    assert maintenance.hand_back(site.db, site.worker_id, {held.id}, now=instant(0)) == 2
+    assert (
+        maintenance.hand_back(site.db, site.worker_id, {held.id: held.claim}, now=instant(0)) == 2
+    )
     assert set(Job.objects.in_flight().values_list("pk", flat=True)) == {held.id, elsewhere.pk}
     assert set(Job.objects.ready().values_list("pk", flat=True)) == set(ids(unheard_of))
     assert site.in_use("stripe") == 2

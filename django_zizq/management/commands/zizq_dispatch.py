@@ -8,7 +8,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import router
 
-from django_zizq.console import configure_logging, progress_bar, require_tables
+from django_zizq.console import (
+    configure_logging,
+    progress_bar,
+    refusal_in_a_line,
+    require_tables,
+)
 from django_zizq.management.arguments import count, interval, number, queues, seconds
 from django_zizq.models import Job
 from django_zizq.options import Options
@@ -69,7 +74,8 @@ class Command(BaseCommand):
             once=options["once"],
         )
         require_tables(chosen.using)
-        with progress_bar(self.stdout, shown=options["until_idle"]) as progress:
+        shown = options["until_idle"]
+        with refusal_in_a_line(), progress_bar(self.stdout, shown=shown) as progress:
             if options["processes"] == 1:
                 run_here(chosen, progress=progress)
                 return
