@@ -97,10 +97,10 @@ class JobType(Generic[P, R]):
     def enqueue_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[Job]:
         """Enqueue one call per mapping of arguments: all of them, or none.
 
-        The ids rise in the order given. Two statements per thousand jobs, and a few for the
-        whole. Raises as :meth:`enqueue`.
+        The ids rise in the order given. One statement per thousand jobs, and one for the budgets
+        of the whole. Raises as :meth:`enqueue`.
         """
-        return self._enqueue([self._payload((), dict(payload)) for payload in payloads])
+        return self._enqueue(self._payloads(payloads))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Enqueue from async code; see :meth:`enqueue`."""
@@ -120,6 +120,17 @@ class JobType(Generic[P, R]):
         if not args:
             return kwargs
         return _as_keywords(self.name, bound)
+
+    def _payloads(self, payloads: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the arguments of calls; those of the same names fit the handler alike."""
+        checked, fitting = [], set[frozenset[str]]()
+        for payload in payloads:
+            arguments = dict(payload)
+            if (names := frozenset(arguments)) not in fitting:
+                self._payload((), arguments)
+                fitting.add(names)
+            checked.append(arguments)
+        return checked
 
     def _enqueue(self, payloads: list[Any]) -> list[Job]:
         return _registry.enqueue(self.name, payloads, self.options)

@@ -34,6 +34,11 @@ def wake_dispatchers(db: Database) -> None:
         db.execute(f"NOTIFY {CHANNEL}")
 
 
+def waking() -> str:
+    """Return an expression for the SELECT list that does the same, once a statement with rows."""
+    return f"(SELECT pg_notify('{CHANNEL}', ''))" if settings().notify else "NULL"
+
+
 class Listener:
     """Call *wake* whenever a dispatcher of the database *using* should look again.
 

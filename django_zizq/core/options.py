@@ -93,6 +93,9 @@ class JobOptions:
             )
 
 
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
 def encode_json(value: object, *, field: str = "payload") -> str:
     """Return *value* as JSON text that both databases can store. Raises ``InvalidJob``.
 
@@ -100,7 +103,7 @@ def encode_json(value: object, *, field: str = "payload") -> str:
     text that PostgreSQL's jsonb cannot hold (NUL, lone surrogates).
     """
     try:
-        encoded = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        encoded = _ENCODER.encode(value)
         encoded.encode()
     except UnicodeEncodeError:
         raise InvalidJob(field, "contains text that is not valid Unicode.") from None

@@ -16,12 +16,14 @@ from django_zizq import (
     CostExceedsCapacity,
     InvalidBinding,
     InvalidJob,
+    JobOptions,
     JobStatus,
     Retention,
     UnknownBudget,
     ZizqError,
     enqueue,
 )
+from django_zizq.enqueuing import enqueue_jobs
 from django_zizq.models import Budget, Job, JobBinding
 from tests.core.limits import cc, pm
 from tests.spec.harness import Site, Statements, ids, instant
@@ -211,6 +213,19 @@ def test_the_returned_job_is_the_stored_one(site: Site) -> None:
         assert getattr(job, field.attname) == getattr(stored, field.attname), field.name
 
 
+@pytest.mark.parametrize("budgets", [[], ["stripe"]], ids=["unbound", "bound"])
+def test_the_returned_jobs_were_created_when_the_database_says(
+    site: Site, budgets: list[str]
+) -> None:
+    site.create("stripe", cc(5))
+    jobs = enqueue_jobs("charge", [{}] * 2_001, JobOptions(budgets=budgets))
+    assert len({job.created_at for job in jobs}) == 1
+    for job, stored in zip(jobs, Job.objects.order_by("id"), strict=True):
+        assert (job.pk, job.created_at) == (stored.pk, stored.created_at)
+        assert job.ready_at == stored.ready_at == stored.created_at
+        assert stored.created_at.microsecond % 1000 == 0
+
+
 def test_case_215_a_rolled_back_enqueue_leaves_neither_job_nor_budget(site: Site) -> None:
     with transaction.atomic():
         enqueue("charge", budgets=[Binding("new", create_with=cc(7))])
@@ -220,15 +235,16 @@ def test_case_215_a_rolled_back_enqueue_leaves_neither_job_nor_budget(site: Site
     assert not Budget.objects.exists()
 
 
-def test_an_enqueue_sends_a_handful_of_statements(site: Site) -> None:
+@pytest.mark.usefixtures("announcing")
+def test_an_enqueue_is_one_statement_and_one_more_for_its_budgets(site: Site) -> None:
     site.create("a", cc(5))
     site.create("b", cc(5))
-    notifies = 1 if connection.vendor == "postgresql" else 0
     with Statements() as unbound:
-        site.enqueue()
+        enqueue("charge")
     with Statements() as bound:
-        site.enqueue("a", "b")
-    assert (len(unbound.sent), len(bound.sent)) == (1 + notifies, 3 + notifies)
+        enqueue("charge", budgets=["a", "b"])
+    bindings_apart = 0 if connection.vendor == "postgresql" else 1
+    assert (len(unbound.sent), len(bound.sent)) == (1, 2 + bindings_apart)
 
 
 @pytest.mark.parametrize("year", [1969, 9001, 9999])

@@ -191,14 +191,14 @@ class TestEnqueueMany:
             assert charge_card.enqueue_many([]) == []
         assert statements.sent == []
 
-    def test_it_sends_two_statements_per_thousand_jobs_and_a_few_for_the_whole(self) -> None:
+    @pytest.mark.usefixtures("announcing")
+    def test_it_sends_one_statement_per_thousand_jobs_and_one_for_the_budgets(self) -> None:
         with Statements() as statements:
             charge_card.enqueue_many([{"invoice_id": "a"}] * 10_000)
         assert len(statements.about("INSERT INTO django_zizq_job")) == 10
         assert len(statements.about("INSERT INTO django_zizq_binding")) == 10
-        # The budgets are found; on PostgreSQL its clock is read and dispatchers are notified.
-        others = 3 if connection.vendor == "postgresql" else 1
-        assert len(statements.sent) == 20 + others
+        bindings_apart = 0 if connection.vendor == "postgresql" else 10
+        assert len(statements.sent) == 11 + bindings_apart
 
 
 class TestRunning:
