@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,42 +58,56 @@ def temporary_server() -> Iterator[str]:
     Enter it in the main thread: to the kernel, the parent is the thread that starts the server.
     """
     binaries = find_binaries()
-    with _own_folder() as folder:
+    with own_folder(FOLDER_PREFIX) as folder:
         if os.geteuid() == 0:
             binaries = _executable_by_all(binaries, folder)
-        # A session of its own, so that Ctrl-C reaches those who use the server and not the server.
-        # The folder to work in: the caller's may be closed to the user the server runs as.
-        options: dict[str, Any] = {
-            "cwd": folder,
-            "preexec_fn": _die_with_parent(),
-            "start_new_session": True,
-            **_unprivileged_owner_of(folder),
-        }
+        options = child_of(folder)
         data, log = folder / "data", folder / "log"
         initdb: list[str | Path] = [binaries / "initdb", "--pgdata", data, "--no-sync"]
         initdb += ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
         with log.open("wb") as output:
             if subprocess.call(initdb, stdout=output, stderr=output, **options):
                 raise PostgresNotStarted(f"initdb failed:\n{log.read_text()}")
-            settings = OPTIONS | {"unix_socket_directories": str(folder)}
-            arguments = [f"--{name}={value}" for name, value in settings.items()]
-            server = subprocess.Popen(
-                [binaries / "postgres", "-D", data, *arguments],
-                stdout=output,
-                stderr=output,
-                **options,
-            )
-        try:
-            url = f"postgresql://postgres@{quote(str(folder), safe='')}:5432/postgres"
-            _wait_until_ready(server, url, log)
+        settings = OPTIONS | {"unix_socket_directories": str(folder)}
+        arguments = [f"--{name}={value}" for name, value in settings.items()]
+        url = f"postgresql://postgres@{quote(str(folder), safe='')}:5432/postgres"
+        with running([binaries / "postgres", "-D", data, *arguments], url, folder):
             yield url
-        finally:
-            server.send_signal(STOP)
-            try:
-                server.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait()
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], url: str, folder: Path, *, stop: signal.Signals = STOP
+) -> Iterator[None]:
+    """Run a server in its `folder`, from when `url` answers on; it dies with this process."""
+    log = folder / "log"
+    with log.open("ab") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, **child_of(folder, stop))
+    try:
+        _wait_until_ready(server, url, log)
+        yield
+    finally:
+        server.send_signal(stop)
+        try:
+            server.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def child_of(folder: Path, stop: signal.Signals = STOP) -> dict[str, Any]:
+    """Return how to start a process that works in `folder` and ends with this one.
+
+    As the owner of the folder, since servers refuse to be root; and there, since the caller's
+    folder may be closed to that user. In a session of its own, so that Ctrl-C reaches those who
+    use the server and not the server.
+    """
+    return {
+        "cwd": folder,
+        "preexec_fn": _die_with_parent(stop),
+        "start_new_session": True,
+        **_unprivileged_owner_of(folder),
+    }
 
 
 def find_binaries() -> Path:
@@ -118,12 +132,13 @@ def find_binaries() -> Path:
 
 
 @contextmanager
-def _own_folder() -> Iterator[Path]:
-    for leftover in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
-        owner = leftover.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+def own_folder(prefix: str) -> Iterator[Path]:
+    """Make a folder that carries this process's id, and remove those that killed ones left."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        owner = leftover.name.removeprefix(prefix).partition("-")[0]
         if owner.isdecimal() and not is_running(int(owner)):
             shutil.rmtree(leftover, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
     try:
         yield folder
     finally:
@@ -164,7 +179,7 @@ def _unprivileged_owner_of(folder: Path) -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def _die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
     """Return what a child must call, last before its program, to be stopped with its parent.
 
     `subprocess` calls it after it has changed the user, which would have cleared the request.
@@ -174,7 +189,7 @@ def _die_with_parent() -> Callable[[], None] | None:
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, STOP)
+        libc.prctl(PR_SET_PDEATHSIG, stop)
         if os.getppid() != parent:  # it died before it could be watched
             os._exit(1)
 
@@ -188,7 +203,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], url: str, log: Path) -> N
             return psycopg.connect(url).close()
         except psycopg.OperationalError as error:
             if server.poll() is not None or time.monotonic() > deadline:
-                raise PostgresNotStarted(f"postgres did not start:\n{log.read_text()}") from error
+                raise PostgresNotStarted(f"{url} does not answer:\n{log.read_text()}") from error
         time.sleep(0.02)
 
 

@@ -1,6 +1,7 @@
-"""Settings of the test suite, on SQLite or PostgreSQL.
+"""Settings of the test suite, on SQLite or PostgreSQL, or on PostgreSQL through PgBouncer.
 
-`ZIZQ_TEST_DATABASE` is `sqlite` (the default) or `postgres`, which starts a temporary server.
+`ZIZQ_TEST_DATABASE` is `sqlite` (the default), or `postgres` or `pgbouncer`, which start a
+temporary server.
 `ZIZQ_TEST_DATABASE_URL` names a database instead, beside which Django makes the one to test in.
 `ZIZQ_TEST_DATABASE_NAME` is that one, in the processes that tests start.
 """
@@ -16,24 +17,27 @@ from typing import Any
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from tests.pgbouncer import pooled
 from tests.postgres import is_running, temporary_server
+
+CHOSEN = os.environ.get("ZIZQ_TEST_DATABASE", "sqlite")
+IS_POOLED = CHOSEN == "pgbouncer"
 
 
 def _database_url() -> str:
     if url := os.environ.get("ZIZQ_TEST_DATABASE_URL"):
         return url
-    match os.environ.get("ZIZQ_TEST_DATABASE", "sqlite"):
-        case "sqlite":
-            return "sqlite://:memory:"
-        case "postgres":
-            # Not in a fixture: pytest-django reads DATABASES before it loads any conftest.
-            until_exit = ExitStack()
-            atexit.register(until_exit.close)
-            return until_exit.enter_context(temporary_server())
-        case other:
-            raise ImproperlyConfigured(
-                f"ZIZQ_TEST_DATABASE is {other!r}; it may be 'sqlite' or 'postgres'."
-            )
+    if CHOSEN == "sqlite":
+        return "sqlite://:memory:"
+    if CHOSEN not in ("postgres", "pgbouncer"):
+        raise ImproperlyConfigured(
+            f"ZIZQ_TEST_DATABASE is {CHOSEN!r}; it may be 'sqlite', 'postgres' or 'pgbouncer'."
+        )
+    # Not in a fixture: pytest-django reads DATABASES before it loads any conftest.
+    until_exit = ExitStack()
+    atexit.register(until_exit.close)
+    server = until_exit.enter_context(temporary_server())
+    return until_exit.enter_context(pooled(server)) if IS_POOLED else server
 
 
 def _sweep_files_of_killed_runs() -> None:
@@ -55,6 +59,8 @@ def _database(url: str) -> dict[str, Any]:
             "timeout": 30,
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         }
+    if IS_POOLED:
+        database["DISABLE_SERVER_SIDE_CURSORS"] = True
     if name := os.environ.get("ZIZQ_TEST_DATABASE_NAME"):
         database["NAME"] = name
     return database
@@ -74,4 +80,4 @@ INSTALLED_APPS = [
 ]
 SECRET_KEY = "for the tests alone"
 USE_TZ = True
-ZIZQ: dict[str, Any] = {}
+ZIZQ: dict[str, Any] = {"NOTIFY": False} if IS_POOLED else {}

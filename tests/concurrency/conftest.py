@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from django_zizq import integrity
 from tests.concurrency.deadlocks import no_deadlocks
+from tests.concurrency.forking import Forker
 from tests.concurrency.processes import DispatcherProcess
 from tests.concurrency.records import FOLDER_VARIABLE, Run, gate, read_runs
 from tests.concurrency.stored import assert_in_use_is_exact
@@ -64,7 +66,7 @@ StartDispatcher = Callable[..., DispatcherProcess]
 
 
 def _starter(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], tmp_path: Path, forker: Forker | None = None
 ) -> Iterator[Callable[..., DispatcherProcess]]:
     started: list[DispatcherProcess] = []
 
@@ -77,8 +79,12 @@ def _starter(
             "ZIZQ_TEST_SETTINGS": json.dumps(settings),
         }
         log = tmp_path / f"dispatcher-{len(started)}.log"
+        # What the environment says of Python itself counts from the start of a process only.
         process = DispatcherProcess(
-            list(arguments), os.environ | environment | special | (environ or {}), log
+            list(arguments),
+            os.environ | environment | special | (environ or {}),
+            log,
+            None if environ else forker,
         )
         started.append(process)
         return process
@@ -88,15 +94,27 @@ def _starter(
         process.clean_up()
 
 
+@pytest.fixture(scope="session")
+def forker() -> Iterator[Forker]:
+    """What forks dispatchers, for the whole run."""
+    forker = Forker(
+        os.environ
+        | {"ZIZQ_TEST_DATABASE_URL": settings.DATABASE_URL, "ZIZQ_TEST_PARENT": str(os.getpid())}
+    )
+    yield forker
+    forker.close()
+
+
 @pytest.fixture
 def start_dispatcher(
-    process_environment: dict[str, str], records: Records, tmp_path: Path
+    process_environment: dict[str, str], records: Records, tmp_path: Path, forker: Forker
 ) -> Iterator[StartDispatcher]:
     """Start ``zizq_dispatch`` on this test's database.
 
     Positional arguments are its own, keywords are keys of ``ZIZQ`` (durations in seconds).
+    With an ``environ`` it is a Python of its own, otherwise a fork.
     """
-    yield from _starter(process_environment, tmp_path)
+    yield from _starter(process_environment, tmp_path, forker)
 
 
 @pytest.fixture

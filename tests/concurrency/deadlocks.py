@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from django.conf import settings
 from django.db import connection
 
+from tests import pgbouncer
 from tests.concurrency.waiting import wait_until
 
 _OTHERS = """
     SELECT count(*) FROM pg_stat_activity
-     WHERE datname = current_database() AND pid <> pg_backend_pid()
+     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_start < %s
 """
 
 
@@ -23,12 +26,21 @@ def no_deadlocks() -> Iterator[None]:
     name = connection.ops.quote_name(connection.settings_dict["NAME"])
     before = _found()
     _run(f"ALTER DATABASE {name} SET deadlock_timeout = '20ms'")
+    _renew_connections()
     try:
         yield
     finally:
         _run(f"ALTER DATABASE {name} RESET deadlock_timeout")
-    wait_until(lambda: not _value(_OTHERS), "all other connections are closed")
+    until = _value("SELECT clock_timestamp()")
+    _renew_connections()
+    wait_until(lambda: not _value(_OTHERS, until), "all other connections are closed")
     assert _found() == before, "the server found a deadlock"
+
+
+def _renew_connections() -> None:
+    """Let a pooler that keeps the server's connections open use those no longer."""
+    if settings.IS_POOLED:
+        pgbouncer.reconnect(settings.DATABASE_URL, connection.settings_dict["NAME"])
 
 
 def _found() -> int:
@@ -40,11 +52,10 @@ def _found() -> int:
     )
 
 
-def _value(sql: str) -> int | None:
+def _value(sql: str, *parameters: Any) -> Any:
     with connection.cursor() as cursor:
-        cursor.execute(sql)
-        row: tuple[int | None] = cursor.fetchone()
-        return row[0]
+        cursor.execute(sql, parameters)
+        return cursor.fetchone()[0]
 
 
 def _run(sql: str) -> None:

@@ -8,26 +8,25 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tests.concurrency.forking import ROOT, Fork, Forker
 from tests.concurrency.waiting import DEADLINE_S, wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class DispatcherProcess:
-    """One ``zizq_dispatch``; what it prints goes to the file *log*."""
+    """One ``zizq_dispatch``; what it prints goes to the file *log*.
 
-    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
+    It is forked by *forker*, or without one a Python of its own.
+    """
+
+    def __init__(
+        self,
+        arguments: list[str],
+        environment: Mapping[str, str],
+        log: Path,
+        forker: Forker | None = None,
+    ) -> None:
         self.log = log
-        with log.open("wb") as output:
-            # A group of its own, so that its children can be found if it leaves any.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "django", "zizq_dispatch", *arguments],
-                cwd=ROOT,
-                env=environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        self._process = _started(arguments, environment, log, forker)
         self.pid = self._process.pid
 
     @property
@@ -60,7 +59,9 @@ class DispatcherProcess:
     def ends(self, *, seconds: float = DEADLINE_S) -> int:
         """Wait until it has ended and return its exit code."""
         wait_until(lambda: not self.is_running, f"{self.pid} ends; {self}", seconds=seconds)
-        return self._process.returncode
+        code = self._process.returncode
+        assert code is not None
+        return code
 
     def says(self, text: str, *, times: int = 1) -> None:
         """Wait until it has printed *text* that often."""
@@ -74,6 +75,24 @@ class DispatcherProcess:
 
     def __str__(self) -> str:
         return f"its output:\n{self.output}"
+
+
+def _started(
+    arguments: list[str], environment: Mapping[str, str], log: Path, forker: Forker | None
+) -> subprocess.Popen[bytes] | Fork:
+    log.touch()
+    if forker is not None:
+        return forker.start(arguments, environment, log)
+    with log.open("wb") as output:
+        # A group of its own, so that its children can be found if it leaves any.
+        return subprocess.Popen(
+            [sys.executable, "-m", "django", "zizq_dispatch", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def is_alive(pid: int) -> bool:

@@ -1,6 +1,6 @@
 """Settings of the processes that these tests start: those of the suite, with handlers to run.
 
-`ZIZQ_TEST_SETTINGS` is the `ZIZQ` setting as JSON, in which durations are seconds.
+`ZIZQ_TEST_SETTINGS` goes over the `ZIZQ` setting, as JSON in which durations are seconds.
 `ZIZQ_TEST_PARENT` is the process whose child is to be killed as soon as it is gone.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from django_zizq.conf import Settings
 from tests.settings import *  # noqa: F403
-from tests.settings import INSTALLED_APPS
+from tests.settings import INSTALLED_APPS, ZIZQ
 
 _DURATIONS = {
     field.name.upper() for field in fields(Settings) if isinstance(field.default, timedelta)
@@ -28,7 +28,7 @@ def _as_setting(name: str, value: Any) -> Any:
 
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.concurrency"]
-ZIZQ = {
+ZIZQ = ZIZQ | {
     name: _as_setting(name, value)
     for name, value in json.loads(os.environ.get("ZIZQ_TEST_SETTINGS", "{}")).items()
 }

@@ -24,7 +24,12 @@ from django_zizq.models import Budget, Job
 from django_zizq.outcomes import Ended, Success
 from tests.concurrency.stored import assert_in_use_is_exact, in_use, limit, statuses
 from tests.concurrency.takers import Taker
-from tests.concurrency.threads import backend_pid, background, before_statements, wait_until_blocked
+from tests.concurrency.threads import (
+    backend_pid,
+    background,
+    before_statements,
+    wait_until_blocking,
+)
 from tests.concurrency.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
@@ -82,18 +87,11 @@ def test_case_211_a_lower_id_that_commits_later_is_neither_lost_nor_let_past_the
 def test_case_212_a_shrink_waits_for_an_open_enqueue_and_is_then_refused() -> None:
     budget = limit("stripe", 10)
     enqueuer = OpenTransaction(Binding("stripe", cost=8))
-    shrinker: list[int] = []
-
-    def shrink() -> None:
-        shrinker.append(backend_pid())
-        Budget.objects.update_budget("stripe", BudgetPatch().allocation(5))
-
     with background(2) as start:
         committed = start(enqueuer)
         enqueuer.wait_until_open()
-        shrunk = start(shrink)
-        wait_until(lambda: shrinker, "the shrink has begun")
-        wait_until_blocked(shrinker[0], by=enqueuer.pid)
+        shrunk = start(lambda: Budget.objects.update_budget("stripe", BudgetPatch().allocation(5)))
+        wait_until_blocking(enqueuer.pid)
         assert not shrunk.done()
         enqueuer.end()
         committed.result(DEADLINE_S)
@@ -248,22 +246,19 @@ def test_a_large_deletion_and_a_rescue_do_not_deadlock(monkeypatch: pytest.Monke
     owner = Taker("owner of the second")
     Job.objects.filter(pk=second.id).update(worker_id=owner.worker_id)
     deletion: list[Future[int]] = []
-    pids: list[int] = []
 
     def delete() -> int:
-        pids.append(backend_pid())
         return Job.objects.filter(pk__in=[first.id, second.id]).delete()[0]
 
     with background() as start:
 
         def let_the_deletion_come_to_the_second_job() -> None:
             deletion.append(start(delete))
-            wait_until(lambda: pids, "the deletion has begun")
-            wait_until_blocked(pids[0], by=backend_pid())
+            wait_until_blocking(backend_pid())
 
         with before_statements(("django_zizq_budget", let_the_deletion_come_to_the_second_job)):
             db = Database("default")
-            assert maintenance.hand_back(db, owner.worker_id, (), now=db.clock()) == 1
+            assert maintenance.hand_back(db, owner.worker_id, {}, now=db.clock()) == 1
         assert deletion[0].result(DEADLINE_S) == 2
 
     assert in_use("stripe") == 0
@@ -312,11 +307,9 @@ def test_an_enqueue_creates_a_budget_again_that_was_deleted_under_its_hands() ->
 def test_a_put_that_finds_the_budget_created_does_not_deadlock_with_an_enqueue() -> None:
     """Who creates budgets waits for other creators; a put that creates none must let go."""
     policy = BudgetPolicy(5, WhileInFlight())
-    enqueuer: list[int] = []
     enqueued: list[Future[Job]] = []
 
     def enqueue_both() -> Job:
-        enqueuer.append(backend_pid())
         return bound_to("stripe", Binding("other", create_with=policy))
 
     with background(2) as start:
@@ -325,11 +318,10 @@ def test_a_put_that_finds_the_budget_created_does_not_deadlock_with_an_enqueue()
             start(lambda: limit("stripe", 1)).result(DEADLINE_S)
 
         def let_the_enqueue_lock_it() -> None:
+            pid = backend_pid()
             enqueued.append(start(enqueue_both))
-            wait_until(lambda: enqueuer, "the enqueue has begun")
-            start(lambda: wait_until_blocked(enqueuer[0], by=pid)).result(DEADLINE_S)
+            start(lambda: wait_until_blocking(pid)).result(DEADLINE_S)
 
-        pid = backend_pid()
         steps = ("advisory", create), ("INSERT INTO django_zizq_budget", let_the_enqueue_lock_it)
         with before_statements(*steps):
             Budget.objects.put_budget("stripe", policy)

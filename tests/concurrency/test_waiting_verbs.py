@@ -27,7 +27,8 @@ from tests.concurrency.threads import (
     backend_pid,
     background,
     before_statements,
-    is_blocked,
+    is_blocking,
+    wait_until_blocking,
 )
 from tests.concurrency.waiting import DEADLINE_S, wait_until
 
@@ -108,10 +109,10 @@ def test_a_deletion_of_budgets_deadlocks_with_nobody_who_waits_for_a_unique_key(
 
     def stop_at(words: str, has_come: Event, verb: Verb) -> Any:
         def stop() -> None:
+            pids.append(backend_pid())
             has_come.set()
             assert may_go_on.wait(DEADLINE_S)
 
-        pids.append(backend_pid())
         with before_statements((words, stop)):
             return verb()
 
@@ -119,18 +120,13 @@ def test_a_deletion_of_budgets_deadlocks_with_nobody_who_waits_for_a_unique_key(
     again = partial(add, "second", **unique)
     enqueue_again = partial(stop_at, "INSERT INTO django_zizq_job", has_locked, again)
 
-    def delete() -> Any:
-        pids.append(backend_pid())
-        return Budget.objects.all().delete()
-
     with background(3) as start:
         killed: Future[Any] = start(kill)
         assert has_buried.wait(DEADLINE_S)
         enqueued: Future[Any] = start(enqueue_again)
         assert has_locked.wait(DEADLINE_S)
-        deleted: Future[Any] = start(delete)
-        wait_until(lambda: len(pids) == 3, "the deletion has begun")
-        wait_until(lambda: deleted.done() or is_blocked(pids[2], by=pids[1]), "it waits or ends")
+        deleted: Future[Any] = start(lambda: Budget.objects.all().delete())
+        wait_until(lambda: deleted.done() or is_blocking(pids[1]), "it waits or ends")
         may_go_on.set()
         assert isinstance(deleted.exception(DEADLINE_S), BudgetInUse)
         assert killed.result(DEADLINE_S).status == "dead"
@@ -144,18 +140,15 @@ def test_a_large_deletion_that_waits_keeps_nobody_waiting_for_a_unique_key(
     monkeypatch.setattr("django_zizq.transitions.DELETE_BATCH", 1)
     unique = {"unique_key": "key", "unique_while": "active"}
     first, second = add(**unique), add()
-    pids: list[int] = []
 
     def delete() -> int:
-        pids.append(backend_pid())
         return Job.objects.all().delete()[0]
 
     with background(2) as start:
         with transaction.atomic():
             Job.objects.select_for_update().get(pk=second.pk)
             deleted = start(delete)
-            pid = backend_pid()
-            wait_until(lambda: pids and is_blocked(pids[0], by=pid), "the deletion waits")
+            wait_until_blocking(backend_pid())
             again: Future[Job] = start(partial(add, **unique))
             wait_until(again.done, "the enqueue is done", seconds=10)
             assert again.result().pk == first.pk
@@ -170,18 +163,12 @@ def test_a_pass_that_waits_to_settle_has_made_nothing_ready_yet(
     taker, running = Taker(), add()
     held = taker.run().claimed
     scheduled = add(delay=timedelta(milliseconds=1))
-    pids: list[int] = []
-
-    def finish() -> Pass:
-        pids.append(backend_pid())
-        return passing(taker, partial(taker.finish, held, slots=8))()
-
+    finish = passing(taker, partial(taker.finish, held, slots=8))
     with background() as start:
         with transaction.atomic():
             Job.objects.select_for_update().get(pk=running.pk)
             finished: Future[Pass] = start(finish)
-            pid = backend_pid()
-            wait_until(lambda: pids and is_blocked(pids[0], by=pid), "the pass waits")
+            wait_until_blocking(backend_pid())
             Job.objects.select_for_update(nowait=True).get(pk=scheduled.pk)
         result = finished.result(DEADLINE_S)
     assert result.settled.moved == {running.pk}

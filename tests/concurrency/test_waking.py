@@ -12,6 +12,7 @@ from tests.concurrency.conftest import Records, StartDispatcher
 from tests.concurrency.stored import limit, wait_for_statuses, wait_for_workers
 from tests.concurrency.waiting import stays_false
 
+listening = pytest.mark.direct("LISTEN")
 NEVER_POLLS = ("--poll-interval", "3600")
 A_WHILE_S = 20.0
 """Far below the interval above, and generous to a busy machine."""
@@ -36,6 +37,7 @@ def test_case_096_a_parked_job_starts_when_the_next_token_is_due(
 
 
 @pytest.mark.postgresql
+@listening
 def test_case_042_a_sleeping_dispatcher_is_woken_by_a_change_of_policy(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
@@ -58,6 +60,7 @@ def test_case_042_a_sleeping_dispatcher_is_woken_by_a_change_of_policy(
 
 
 @pytest.mark.postgresql
+@listening
 def test_an_enqueue_wakes_a_sleeping_dispatcher(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:
@@ -70,7 +73,7 @@ def test_an_enqueue_wakes_a_sleeping_dispatcher(
     records.wait_for_starts(2, seconds=A_WHILE_S)
 
 
-@pytest.mark.parametrize("notify", [True, False])
+@pytest.mark.parametrize("notify", [pytest.param(True, marks=listening), False])
 def test_case_108_the_next_job_starts_when_the_holder_completes(
     start_dispatcher: StartDispatcher, records: Records, notify: bool
 ) -> None:
@@ -87,6 +90,7 @@ def test_case_108_the_next_job_starts_when_the_holder_completes(
 
 
 @pytest.mark.postgresql
+@listening
 def test_the_next_job_starts_in_another_dispatcher_that_sleeps(
     start_dispatcher: StartDispatcher, records: Records
 ) -> None:

@@ -47,22 +47,32 @@ def at_once(*functions: Callable[[], object]) -> list[Any]:
 
 
 def backend_pid() -> int:
-    """Return the process id of the server's end of the calling thread's connection."""
-    connection.ensure_connection()
-    pid: int = connection.connection.info.backend_pid
-    return pid
+    """Return the process id of the server's end of the calling thread's connection.
 
-
-def wait_until_blocked(pid: int, by: int) -> None:
-    """Wait until the server says that the backend *pid* waits for a lock of *by*."""
-
-    wait_until(lambda: is_blocked(pid, by), f"backend {pid} is blocked by {by}")
-
-
-def is_blocked(pid: int, by: int) -> bool:
-    """Say whether the backend *pid* waits for a lock of *by*."""
+    Ask within a transaction: behind a pooler, the next one may be on another.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT %s = ANY(pg_blocking_pids(%s))", [by, pid])
+        cursor.execute("SELECT pg_backend_pid()")
+        pid: int = cursor.fetchone()[0]
+        return pid
+
+
+def wait_until_blocking(pid: int) -> None:
+    """Wait until the server says that somebody waits for a lock of the backend *pid*."""
+    wait_until(lambda: is_blocking(pid), f"{pid} keeps somebody waiting")
+
+
+def is_blocking(pid: int) -> bool:
+    """Say whether anybody waits for a lock of the backend *pid*.
+
+    By ``pg_locks``: within a transaction ``pg_stat_activity`` goes on showing what it first did.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks "
+            "WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid)))",
+            [pid],
+        )
         return bool(cursor.fetchone()[0])
 
 

@@ -44,6 +44,7 @@ def demo(database_url: str, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.slow
+@pytest.mark.direct("the settings of the demo, which listens")
 def test_the_demo_keeps_every_limit_and_loses_no_job(database_url: str) -> None:
     ended = demo(database_url, "--orders", "40")
 

@@ -10,7 +10,7 @@ from django_zizq.outcomes import HandBack, Outcome, Success
 from tests.core.limits import cc, pm
 from tests.spec.harness import BOOM, Site, Statements
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.postgresql, pytest.mark.usefixtures("announcing")]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ def test_a_change_of_all_rolls_back_with_the_callers_transaction(stocked: Site) 
     assert [bound(job) for job in jobs] == [[("stripe", 1)]] * 3
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.postgresql
 @every_verb
 @pytest.mark.parametrize(("at", "announced"), [(0, True), (600_000, False)])
@@ -201,6 +202,7 @@ STATEMENTS = {
 """For the whole, and for each thousand jobs begun."""
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.parametrize(("size", "thousands"), [(10, 1), (2_500, 3)])
 @pytest.mark.parametrize("name", VERBS)
 def test_the_statements_grow_by_the_thousand_and_never_by_the_job(

@@ -203,6 +203,7 @@ def test_a_pause_rolls_back_with_the_callers_transaction(site: Site) -> None:
     assert not Budget.objects.get().is_paused()
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.postgresql
 @pytest.mark.parametrize("verb", ["pause", "resume"])
 def test_a_pause_and_its_end_wake_the_dispatchers(site: Site, verb: str) -> None:

@@ -225,6 +225,7 @@ def test_the_test_runner_pauses_and_goes_on_after_it(site: Site) -> None:
     assert [one.id for one in runner.run()] == [ran.id]
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.postgresql
 def test_the_end_of_the_job_wakes_the_dispatchers(site: Site) -> None:
     site.enqueue()

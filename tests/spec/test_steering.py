@@ -154,6 +154,7 @@ def test_a_dry_run_reports_what_the_real_run_does_and_changes_nothing(
     assert wrong_in_use() == []
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.postgresql
 @pytest.mark.parametrize(
     ("verb", "state", "announced"),
@@ -201,6 +202,7 @@ STATEMENTS = {
 """For the whole, and for each thousand jobs begun."""
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.parametrize(("size", "thousands"), [(10, 1), (2_500, 3)])
 @pytest.mark.parametrize("verb", STATEMENTS)
 def test_the_statements_grow_by_the_thousand_and_never_by_the_job(

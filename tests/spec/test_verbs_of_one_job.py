@@ -215,6 +215,7 @@ def test_a_budget_made_by_a_bind_rolls_back_with_it(site: Site) -> None:
     assert (bound(job), Budget.objects.count()) == ([], 0)
 
 
+@pytest.mark.usefixtures("announcing")
 @pytest.mark.postgresql
 @every_verb
 @pytest.mark.parametrize(("delay", "announced"), [(0, True), (600_000, False)])
