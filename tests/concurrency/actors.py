@@ -80,10 +80,11 @@ OUTCOMES: list[Outcome] = [
 
 @dataclass
 class Actor:
-    """One connection and what it has done."""
+    """One connection and what it has done; it rests up to *rest_s* after each thing."""
 
     chance: random.Random
     ends_at: float
+    rest_s: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     claims: Counter[tuple[int, int]] = field(default_factory=Counter)
     enqueued: int = 0
@@ -105,6 +106,7 @@ class Actor:
                 self.counts[type(refusal).__name__] += 1
                 name = f"{name} refused"
             self.counts[name] += 1
+            time.sleep(self.chance.uniform(0, self.rest_s))
         return self
 
     def begin(self) -> None:

@@ -12,7 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 
-from tests.concurrency.processes import ROOT, is_alive
+from tests.concurrency.forking import ROOT
+from tests.concurrency.processes import is_alive
 from tests.concurrency.waiting import DEADLINE_S, wait_until
 from tests.postgres import temporary_server
 
@@ -56,10 +57,10 @@ class Server:
     def is_running(self) -> bool:
         return self._pid_file.exists() and is_alive(self._pid)
 
-    def stop(self) -> None:
-        """Stop it at once, as `pg_ctl stop -m immediate` does."""
+    def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
+        """Stop it at once, as `pg_ctl stop -m immediate` does; with SIGINT, as `-m fast` does."""
         pid = self._pid
-        os.kill(pid, signal.SIGQUIT)
+        os.kill(pid, number)
         if self._restarted is None:
             wait_until(lambda: not is_alive(pid), "the server has stopped")
         else:
