@@ -1,13 +1,8 @@
 """Run the benchmarks: `./dev bench`, or `python -m benchmarks` with a DATABASE_URL.
 
 measures:
-  raw       what a plain loop over psycopg does with the same rows
-  enqueue   one by one and many at once, unbound and bound
-  drain     one dispatcher and no-op jobs, unbound and bound
-  parked    a dispatch pass behind a million parked, finished or scheduled jobs
-  verbs     changing 100 000 jobs in one call, and the counts of a budget with a million
-  memory    a dispatcher in front of a million ready jobs
-  all       each of them (the default; about a quarter of an hour)
+{measures}
+  all          each of them (the default; about an hour)
 
 The exit code is 1 where a mark is missed.
 """
@@ -18,17 +13,38 @@ import argparse
 import os
 import signal
 import sys
+from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import django
 
 from benchmarks.progress import say
+from benchmarks.size import Size
 
-MEASURES = ("raw", "enqueue", "drain", "parked", "verbs", "memory")
+MEASURES = {
+    "raw": ("raw", "what a plain loop over psycopg does with the same rows"),
+    "enqueue": ("enqueuing", "one by one and many at once, unbound and bound"),
+    "drain": ("draining", "one dispatcher and no-op jobs, unbound and bound"),
+    "processes": ("crowds", "the same with two processes beside one"),
+    "concurrency": ("concurrency", "5 ms jobs, at most four at once"),
+    "rates": ("rates", "200 starts a second, evenly paced"),
+    "dues": ("dues", "from the due time of a token to the start it pays for"),
+    "latency": ("latency", "from enqueue to start, with an idle dispatcher"),
+    "idle": ("idle", "what idle dispatchers ask of the server"),
+    "parked": ("parked", "a pass behind a million parked, finished and scheduled jobs"),
+    "dry": ("dry", "unbound jobs beside 8192 dry budgets"),
+    "behind": ("behind", "a thousand free jobs behind a hundred thousand blocked ones"),
+    "verbs": ("steering", "changing 100 000 jobs in one call, and the counts of a budget"),
+    "memory": ("memory", "a dispatcher that dispatches a million jobs"),
+    "snapshot": ("snapshot", "a pass while a reader holds its snapshot for five minutes"),
+    "scaling": ("scaling", "the slopes that docs/scaling.md reckons with, and the WAL"),
+}
 NO_DATABASE = (
     "The benchmarks need a PostgreSQL server, named in DATABASE_URL, on which they may create\n"
     "databases. `./dev bench` starts a temporary one. On SQLite there is nothing to compare."
 )
+RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def main() -> int:
@@ -46,56 +62,59 @@ def main() -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from benchmarks import draining, enqueuing, memory, parked, raw, report, scratch, steering
-    from benchmarks.figures import missed
+    from benchmarks import report, results, scratch
+    from benchmarks.figures import Measure, missed
 
-    chosen = MEASURES if "all" in options.measures else options.measures
-    rounds, jobs, rows = options.rounds, options.jobs, options.rows
-    measures = []
+    size = Size(**{field.name: getattr(options, field.name) for field in fields(Size)})
+    found: dict[str, list[Measure]] = {}
     scratch.without_logs()
     with scratch.scratch_databases():
         about = report.surroundings()
-        for name in MEASURES:
-            if name not in chosen:
-                continue
-            say(name)
-            scratch.renew()
-            match name:
-                case "raw":
-                    measures += raw.run(jobs=jobs, rounds=rounds)
-                case "enqueue":
-                    measures += enqueuing.run(rounds=rounds)
-                case "drain":
-                    measures += draining.run(jobs=jobs, rounds=rounds)
-                case "parked":
-                    measures += parked.run(rows=rows, rounds=rounds)
-                case "verbs":
-                    measures += steering.run(rows=rows, rounds=rounds)
-                case "memory":
-                    measures += memory.run(rows=rows, rounds=rounds)
-    report.show(measures, about)
+        for name, (module, _) in MEASURES.items():
+            if name in options.measures or "all" in options.measures:
+                say(name)
+                scratch.renew()
+                found[name] = import_module(f"benchmarks.{module}").run(size)
+                # At once, so that nothing measured is lost to what goes wrong hours later.
+                if options.results:
+                    results.write(options.results, found, about, order=list(MEASURES))
+    everything = [measure for measures in found.values() for measure in measures]
+    report.show(everything, about)
     if options.json:
-        report.write(options.json, measures, about)
-    return 1 if missed(measures) else 0
+        report.write(options.json, everything, about)
+    return 1 if missed(everything) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
+    about = "\n".join(f"  {name:<12} {says}" for name, (_, says) in MEASURES.items())
     parser = argparse.ArgumentParser(
         prog="./dev bench",
-        description=__doc__,
+        description=(__doc__ or "").format(measures=about),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = parser.add_argument
+    add, usual = parser.add_argument, Size()
     add("measures", nargs="*", metavar="MEASURE", choices=[*MEASURES, "all"], default="all")
-    add("--rounds", type=_count, default=3, help="How often each is measured (default: 3).")
-    add("--jobs", type=_count, default=10_000, help="Jobs drained a round (default: 10000).")
-    add(
-        "--rows",
-        type=_count,
-        default=1_000_000,
-        help="Jobs that are parked, finished, scheduled or ready (default: 1000000).",
-    )
+    for name, help in (
+        ("rounds", "How often each is measured"),
+        ("jobs", "Jobs drained a round"),
+        ("rows", "Jobs that are parked, finished, scheduled or ready"),
+        ("blocked", "Jobs in front of the free ones, and changed by one verb"),
+        ("budgets", "Budgets that are dry, and the most of the slope"),
+        ("samples", "Jobs whose start is timed a round"),
+        ("seconds", "How long starts are counted, and idle dispatchers watched"),
+        ("hold", "Seconds for which the snapshot is held"),
+    ):
+        default = getattr(usual, name)
+        add(f"--{name}", type=_count, default=default, help=f"{help} (default: {default}).")
     add("--json", type=Path, metavar="FILE", help="Write every round's figures there as well.")
+    add(
+        "--results",
+        nargs="?",
+        type=Path,
+        const=RESULTS,
+        metavar="FILE",
+        help=f"Put the sections of what was measured into that file (default: {RESULTS.name}).",
+    )
     return parser
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from statistics import median
@@ -13,15 +13,30 @@ class Unit(StrEnum):
     RATE = "jobs/s"
     TIME = "ms"
     MEMORY = "MB"
+    COUNT = ""
+    PER_SECOND = "a second"
+    BYTES = "bytes"
+
+
+class Of(StrEnum):
+    """What a mark looks at: what slows a round down is in no ratio, and a limit holds in each."""
+
+    RATIO = "median of the rounds' ratios"
+    FIGURE = "median of the rounds' figures"
+    EVERY_ROUND = "figure of every round"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What must hold: the ratio to the bound (or with *of_figure* the figure) is within *limit*."""
+    """What must hold: it is *least* or more, and *most* or less."""
 
-    limit: float
-    at_least: bool = False
-    of_figure: bool = False
+    least: float | None = None
+    most: float | None = None
+    of: Of = Of.RATIO
+
+    def is_met_by(self, value: float) -> bool:
+        enough = self.least is None or value >= self.least
+        return enough and (self.most is None or value <= self.most)
 
 
 @dataclass(slots=True)
@@ -63,9 +78,13 @@ class Measure:
         """Whether the mark is met; None without one."""
         if self.mark is None:
             return None
-        value = self.figure if self.mark.of_figure else self.ratio
-        assert value is not None
-        return value >= self.mark.limit if self.mark.at_least else value <= self.mark.limit
+        match self.mark.of:
+            case Of.EVERY_ROUND:
+                return all(map(self.mark.is_met_by, self.figures))
+            case Of.FIGURE:
+                return self.mark.is_met_by(self.figure)
+        assert self.ratio is not None, self.name
+        return self.mark.is_met_by(self.ratio)
 
     def as_json(self) -> dict[str, Any]:
         derived = {
@@ -77,6 +96,17 @@ class Measure:
         return asdict(self) | derived
 
 
-def missed(measures: Sequence[Measure]) -> list[Measure]:
+def missed(measures: Iterable[Measure]) -> list[Measure]:
     """Return those whose mark is missed."""
     return [measure for measure in measures if measure.passed is False]
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the smallest of *values* that so many per cent of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def grouped(number: int) -> str:
+    """Return a whole number with its thousands apart."""
+    return f"{number:,}".replace(",", " ")

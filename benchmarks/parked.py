@@ -1,8 +1,8 @@
-"""The time of a dispatch pass behind a million jobs that it has nothing to do with.
+"""The time of a dispatch pass behind millions of jobs that it has nothing to do with.
 
 Two databases take turns, pass by pass: one with those jobs and one without. Each pass settles two
-jobs and claims two, one of them bound. Autovacuum is off in both, so that the planner knows of
-the million nothing at first, and everything after ANALYZE.
+jobs and claims two, one of them bound. Autovacuum is off in both, so that the planner knows
+nothing at first of the million that was added last, and everything after ANALYZE.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from datetime import timedelta
 from statistics import median
 
 from benchmarks import scratch
-from benchmarks.figures import Mark, Measure, Unit
+from benchmarks.figures import Mark, Measure, Unit, grouped
 from benchmarks.jobs import CONCURRENCY, SPENT
 from benchmarks.progress import say
 from benchmarks.settings import SCRATCH
+from benchmarks.size import Size
 from django_zizq.dialect import Database
 from django_zizq.dispatch import Request, run_pass
 from django_zizq.execution import is_handled
@@ -25,25 +26,29 @@ from django_zizq.outcomes import Claimed, Ended, Success
 
 PASSES = 100
 WARM_UP = 20
-TIMES_EMPTY = Mark(1.5)
+TIMES_EMPTY = Mark(most=1.2)
 _TABLES = ("django_zizq_job", "django_zizq_binding", "django_zizq_budget")
 
 
 class Track:
     """A dispatcher's passes on one database."""
 
-    def __init__(self, using: str) -> None:
+    def __init__(self, using: str, *, slots: int = 8) -> None:
         self.using = using
+        self._slots = slots
         self._db = Database(using, prepares=True)
         self._worker_id = register_worker(
-            self._db, using, queues=[], threads=8, now=self._db.clock()
+            self._db, using, queues=[], threads=slots, now=self._db.clock()
         )
         self._ended: list[Ended] = []
 
     def take(self, count: int) -> tuple[float, list[Claimed]]:
         """Return the milliseconds of a pass, and the *count* jobs that it claimed."""
         request = Request(
-            worker_id=self._worker_id, slots=8, handles=is_handled, ended=tuple(self._ended)
+            worker_id=self._worker_id,
+            slots=self._slots,
+            handles=is_handled,
+            ended=tuple(self._ended),
         )
         started = time.perf_counter()
         result = run_pass(self._db, request)
@@ -59,29 +64,31 @@ class Track:
         return self.take(2)[0]
 
 
-def run(*, rows: int, rounds: int) -> list[Measure]:
-    """Measure each kind of job that a pass has nothing to do with."""
-    measures = []
+def run(size: Size) -> list[Measure]:
+    """Measure behind one kind after the other, each of them on top of those before."""
+    scratch.renew()
+    for using in SCRATCH:
+        for table in _TABLES:
+            scratch.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)", using=using)
+    measures, there = [], ""
     kinds: dict[str, Callable[[int], None]] = {
         "parked": _park,
         "finished": _finish,
         "scheduled": _schedule,
     }
     for kind, fill in kinds.items():
-        scratch.renew()
-        for using in SCRATCH:
-            for table in _TABLES:
-                scratch.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)", using=using)
         say(f"  filling: {kind}")
-        fill(rows)
+        fill(size.rows)
+        there += f", {kind}" if there else f"{grouped(size.rows)} each of: {kind}"
         for state in ("as filled", "analyzed"):
-            name = f"{rows:,} {kind}, {state}".replace(",", " ", f"{rows:,}".count(","))
-            measure = Measure("dispatch pass", name, Unit.TIME, bound_name="none", mark=TIMES_EMPTY)
+            measure = Measure(
+                "dispatch pass", f"{there}; {state}", Unit.TIME, bound_name="none", mark=TIMES_EMPTY
+            )
             if state == "analyzed":
                 for using in SCRATCH:
                     scratch.execute("ANALYZE", using=using)
-            say(f"  {name}")
-            _take_turns(measure, rounds)
+            say(f"  {measure.name}")
+            _take_turns(measure, size.rounds)
             measures.append(measure)
     return measures
 
@@ -112,7 +119,7 @@ def _finish(rows: int) -> None:
     scratch.enqueue([CONCURRENCY])
     _, (job,) = track.take(1)
     track.take(0)
-    scratch.copy(job.id, rows - 1)
+    scratch.copy([job.id], rows - 1)
 
 
 def _schedule(rows: int) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,26 @@ from django.db import connections
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from benchmarks.figures import Mark, Measure, Unit
+from benchmarks.figures import Mark, Measure, Of, Unit
 
 WIDTH = 100
-_VERDICTS = {True: "[green]met[/]", False: "[bold red]missed[/]", None: ""}
+_VERDICTS = {True: "met", False: "missed", None: ""}
+_STYLES = {"met": "green", "missed": "bold red", "": ""}
+_DIGITS = {Unit.TIME: 2, Unit.PER_SECOND: 2, Unit.MEMORY: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A measure as it is shown."""
+
+    name: str
+    figure: str
+    bound: str
+    ratio: str
+    mark: str
+    verdict: str
 
 
 def surroundings() -> dict[str, Any]:
@@ -45,6 +61,18 @@ def surroundings() -> dict[str, Any]:
     }
 
 
+def line_of(measure: Measure) -> Line:
+    """Return the measure in words and figures."""
+    return Line(
+        measure.name,
+        _amount(measure.figure, measure.unit),
+        _bound(measure),
+        _ratio(measure.ratio, measure.unit),
+        _mark(measure.mark, measure.unit),
+        _VERDICTS[measure.passed],
+    )
+
+
 def show(measures: Sequence[Measure], about: dict[str, Any]) -> None:
     """Print the table, *WIDTH* columns wide."""
     console = Console(width=WIDTH, highlight=False)
@@ -59,14 +87,9 @@ def show(measures: Sequence[Measure], about: dict[str, Any]) -> None:
             group = measure.group
             table.add_section()
             table.add_row(f"[bold]{group}[/]")
-        table.add_row(
-            f"  {measure.name}",
-            _amount(measure.figure, measure.unit),
-            _bound(measure),
-            _ratio(measure.ratio, measure.unit),
-            _mark(measure.mark, measure.unit),
-            _VERDICTS[measure.passed],
-        )
+        line = line_of(measure)
+        verdict = Text(line.verdict, style=_STYLES[line.verdict])
+        table.add_row(f"  {line.name}", line.figure, line.bound, line.ratio, line.mark, verdict)
     console.print(table)
     console.print(", ".join(f"{name} {value}" for name, value in about.items()), style="dim")
 
@@ -78,9 +101,8 @@ def write(path: Path, measures: Sequence[Measure], about: dict[str, Any]) -> Non
 
 
 def _amount(value: float, unit: Unit) -> str:
-    digits = 2 if unit is Unit.TIME else 0
-    text = f"{value:,.{digits}f}".replace(",", " ")
-    return f"{text}/s" if unit is Unit.RATE else f"{text} {unit}"
+    text = f"{value:,.{_DIGITS.get(unit, 0)}f}".replace(",", " ")
+    return f"{text}/s" if unit is Unit.RATE else f"{text} {unit}".rstrip()
 
 
 def _bound(measure: Measure) -> str:
@@ -98,11 +120,13 @@ def _ratio(value: float | None, unit: Unit) -> str:
 def _mark(mark: Mark | None, unit: Unit) -> str:
     if mark is None:
         return ""
-    sign = ">=" if mark.at_least else "<="
-    if mark.of_figure:
-        return f"{sign} {mark.limit:g} {unit}"
-    return (
-        f"{sign} {mark.limit:.0%}".replace("%", " %")
-        if unit is Unit.RATE
-        else (f"{sign} {mark.limit:g} x")
+    limits = ((">=", mark.least), ("<=", mark.most))
+    return " ".join(
+        f"{sign} {_limit(limit, mark.of, unit)}" for sign, limit in limits if limit is not None
     )
+
+
+def _limit(limit: float, of: Of, unit: Unit) -> str:
+    if of is not Of.RATIO:
+        return f"{limit:,g}".replace(",", " ")
+    return f"{limit:.0%}".replace("%", " %") if unit is Unit.RATE else f"{limit:g} x"

@@ -9,26 +9,30 @@ from typing import Any
 
 import psycopg
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
 
 from benchmarks.jobs import noop
 from benchmarks.settings import SCRATCH
-from django_zizq import Binding, JobOptions
+from django_zizq import Binding, BudgetPolicy, JobOptions
 from django_zizq.enqueuing import enqueue_jobs
 from django_zizq.models import Job, JobBinding
 
 _TABLES = "django_zizq_job, django_zizq_binding, django_zizq_joberror, django_zizq_budget"
 
-# In one statement for jobs and bindings, so that each copy is bound as the original is.
+# In one statement for jobs and bindings, so that each copy is bound as its original is; that one
+# is known by its lane. The copies of several originals take turns in the order of the ids.
 _COPY = """
-    WITH copied AS (
+    WITH original AS (SELECT id, lane FROM django_zizq_job WHERE id = ANY(%s)),
+    copied AS (
         INSERT INTO django_zizq_job ({job})
-        SELECT {job} FROM django_zizq_job, generate_series(1, %s) WHERE id = %s
-        RETURNING id
+        SELECT {job} FROM django_zizq_job, generate_series(1, %s) AS number
+         WHERE id IN (SELECT id FROM original) ORDER BY number, id
+        RETURNING id, lane
     )
     INSERT INTO django_zizq_binding (job_id, {binding})
     SELECT copied.id, {binding}
-      FROM copied, (SELECT {binding} FROM django_zizq_binding WHERE job_id = %s) AS original
+      FROM copied JOIN original USING (lane) JOIN django_zizq_binding AS binding
+        ON binding.job_id = original.id
 """
 
 
@@ -70,6 +74,13 @@ def execute(sql: str, *parameters: Any, using: str = "default") -> None:
         cursor.execute(sql, parameters or None)
 
 
+def value(sql: str, *parameters: Any, using: str = "default") -> Any:
+    """Return the one value that a query gives."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, parameters or None)
+        return cursor.fetchone()[0]
+
+
 def driver_connection(using: str = "default") -> psycopg.Connection:
     """Open a plain connection in autocommit that prepares every statement."""
     options = connections[using].get_connection_params()
@@ -91,20 +102,37 @@ def fill(
 ) -> None:
     """Add *count* jobs: one is enqueued, and the others are copies of its rows."""
     job = enqueue(budgets, using=using, **options)
-    copy(job.pk, count - 1, using=using)
+    copy([job.pk], count - 1, using=using)
 
 
-def enqueue(budgets: Sequence[Binding] = (), *, using: str = "default", **options: Any) -> Job:
+def spread(count: int, budgets: int, policy: BudgetPolicy) -> None:
+    """Add *count* jobs over so many new budgets, bound to one each, in turn."""
+    with transaction.atomic():
+        ids = [
+            enqueue([Binding(f"budget {number}", create_with=policy)]).pk
+            for number in range(budgets)
+        ]
+    copy(ids, count // budgets - 1)
+
+
+def enqueue(
+    budgets: Sequence[Binding] = (),
+    *,
+    using: str = "default",
+    type: str = noop.name,
+    payload: dict[str, Any] | None = None,
+    **options: Any,
+) -> Job:
     """Enqueue one job."""
     stated = JobOptions(budgets=budgets, **options)
-    (job,) = enqueue_jobs(noop.name, [{"number": 1}], stated, using=using)
+    (job,) = enqueue_jobs(type, [payload or {"number": 1}], stated, using=using)
     return job
 
 
-def copy(job_id: int, count: int, *, using: str = "default") -> None:
-    """Add *count* copies of a job with its bindings."""
+def copy(job_ids: Sequence[int], count: int, *, using: str = "default") -> None:
+    """Add *count* copies of each of these jobs, which are in lanes of their own."""
     sql = _COPY.format(job=_columns(Job, "id"), binding=_columns(JobBinding, "id", "job_id"))
-    execute(sql, count, job_id, job_id, using=using)
+    execute(sql, list(job_ids), count, using=using)
 
 
 def settle_down(using: str = "default") -> None:

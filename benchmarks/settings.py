@@ -1,6 +1,7 @@
 """Settings of the benchmarks: two scratch databases on the server that DATABASE_URL names.
 
 `ZIZQ_BENCH_DATABASE` is the name of the first; the processes that a benchmark starts inherit it.
+`ZIZQ_BENCH_NOTIFY` is `off` where they are to live by polling.
 """
 
 import os
@@ -27,3 +28,4 @@ SCRATCH = ("default", "other")
 INSTALLED_APPS = ["django_zizq", "benchmarks"]
 SECRET_KEY = "for the benchmarks alone"
 USE_TZ = True
+ZIZQ = {"NOTIFY": os.environ.get("ZIZQ_BENCH_NOTIFY") != "off"}

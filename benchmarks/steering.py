@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 
 from benchmarks import scratch
-from benchmarks.figures import Mark, Measure, Unit
+from benchmarks.figures import Mark, Measure, Of, Unit, grouped
 from benchmarks.jobs import CONCURRENCY, RATE
 from benchmarks.progress import say
+from benchmarks.size import Size
 from django_zizq import BudgetInUse
 from django_zizq.core.changes import BudgetChange
 from django_zizq.models import Budget, Job
 
-MANY = 100_000
-MOST_MS = Mark(200, of_figure=True)
+MOST_MS = Mark(most=200, of=Of.FIGURE)
 
 # The least that a change of bindings comes to in plain SQL, with the ids at hand: a row of the
 # bindings, and the lane of the job, which stands in an index.
@@ -26,12 +26,12 @@ _BIND = """
 _MOVE = "UPDATE django_zizq_job SET lane = lane + 1"
 
 
-def run(*, rows: int, rounds: int) -> list[Measure]:
-    """Measure the verbs over a hundred thousand jobs, and the counts in front of *rows*."""
-    return [*_changes(rounds), *_counts(rows, rounds)]
+def run(size: Size) -> list[Measure]:
+    """Measure the verbs over the blocked jobs, and the counts in front of all the rows."""
+    return [*_changes(size), *_counts(size.rows, size.rounds)]
 
 
-def _changes(rounds: int) -> list[Measure]:
+def _changes(size: Size) -> list[Measure]:
     def everything() -> list[tuple[str, Callable[[], BudgetChange]]]:
         jobs = Job.objects.all()
         return [
@@ -43,33 +43,34 @@ def _changes(rounds: int) -> list[Measure]:
         ]
 
     measures = {
-        name: Measure("100 000 jobs in one call", name, Unit.RATE) for name, _ in everything()
+        name: Measure(f"{grouped(size.blocked)} jobs in one call", name, Unit.RATE)
+        for name, _ in everything()
     }
-    for _ in range(rounds):
-        bound = _plain()
-        _fill()
+    for _ in range(size.rounds):
+        bound = _plain(size.blocked)
+        _fill(size.blocked)
         for name, change in everything():
             started = time.perf_counter()
-            assert change() == BudgetChange(MANY), name
-            measures[name].add(MANY / (time.perf_counter() - started), bound)
+            assert change() == BudgetChange(size.blocked), name
+            measures[name].add(size.blocked / (time.perf_counter() - started), bound)
     return list(measures.values())
 
 
-def _fill() -> None:
+def _fill(jobs: int) -> None:
     scratch.clear()
     scratch.enqueue([RATE])  # creates the budget
     Job.objects.all().delete()
-    scratch.fill(MANY, [CONCURRENCY])
+    scratch.fill(jobs, [CONCURRENCY])
     scratch.settle_down()
 
 
-def _plain() -> float:
+def _plain(jobs: int) -> float:
     """Return how many jobs a second two plain statements bind to one more budget."""
-    _fill()
+    _fill(jobs)
     started = time.perf_counter()
     scratch.execute(_BIND, RATE.key)
     scratch.execute(_MOVE)
-    return MANY / (time.perf_counter() - started)
+    return jobs / (time.perf_counter() - started)
 
 
 def _counts(rows: int, rounds: int) -> list[Measure]:
@@ -85,7 +86,7 @@ def _counts(rows: int, rounds: int) -> list[Measure]:
         "explain()": lambda: budget.explain(),
         "parked().count()": lambda: Job.objects.parked(budget.key).count(),
     }
-    about = f"a budget with {rows:,} jobs".replace(",", " ")
+    about = f"a budget with {grouped(rows)} jobs"
     measures = []
     for name, count in counts.items():
         measure = Measure(about, name, Unit.TIME, mark=MOST_MS)

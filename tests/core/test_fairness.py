@@ -1,99 +1,13 @@
 """What the walk gives whom over time: a simulation over ``admit`` and ``Pool`` alone."""
 
-from bisect import insort
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from heapq import heappop, heappush
 from itertools import count
 
 import pytest
 
-from django_zizq.core.admission import Candidate, admit
-from django_zizq.core.policies import BudgetPolicy
-from django_zizq.core.tokens import Pool
-from tests.core.limits import T0, cc, full, per
+from tests.core.limits import T0, cc, per
+from tests.core.simulated import Lane, Site
 
 SECOND = 1_000
-MANY_SLOTS = 1_000
-
-
-class Lane:
-    """A backlog of like jobs of cost 1; their *ids* say where they stand among all others."""
-
-    def __init__(self, *budgets: int, runs_ms: int, ids: Iterable[int]) -> None:
-        self.budgets = budgets
-        self.runs_ms = runs_ms
-        self.starts: list[int] = []
-        self._bindings = tuple((budget, 1) for budget in budgets)
-        self._ids = iter(ids)
-
-    def next_job(self) -> Candidate | None:
-        id = next(self._ids, None)
-        return None if id is None else Candidate(id, 0, self._bindings, more=True)
-
-    def starts_within(self, begin: int, end: int) -> int:
-        return sum(begin <= start <= end for start in self.starts)
-
-    def busy(self, until: int) -> float:
-        """The share of the time from T0 in which a job of it ran, one at a time."""
-        ran = sum(min(start + self.runs_ms, until) - start for start in self.starts)
-        return ran / (until - T0)
-
-
-class Site:
-    """A dispatcher with threads enough; it wakes when a job ends and at the next due time."""
-
-    def __init__(self, policies: Mapping[int, BudgetPolicy], *, stamps: bool = True) -> None:
-        self.now = T0
-        self.pools: dict[int, Pool] = {key: full(policy) for key, policy in policies.items()}
-        self._stamps = stamps
-        self._heads: list[Candidate] = []
-        self._lanes: dict[int, Lane] = {}
-        self._running: list[tuple[int, tuple[int, ...]]] = []
-
-    def add(self, *lanes: Lane) -> None:
-        for lane in lanes:
-            if head := lane.next_job():
-                insort(self._heads, head, key=_place)
-                self._lanes[head.id] = lane
-
-    def run(self, *, until: int) -> None:
-        """Dispatch up to *until*, and not what could start at that instant."""
-        while self.now < until:
-            next_due = self._dispatch()
-            ends = self._running[0][0] if self._running else until
-            self.now = min(until, ends, until if next_due is None else next_due)
-            while self._running and self._running[0][0] <= self.now:
-                for budget in heappop(self._running)[1]:
-                    self.pools[budget].credit(1)
-
-    def _dispatch(self) -> int | None:
-        for pool in self.pools.values():
-            pool.refill(now=self.now)
-        again = True
-        while again:
-            admission = admit(self._heads, self.pools, slots=MANY_SLOTS, now=self.now)
-            again = admission.again
-            for job in admission.taken:
-                self._start(job)
-        if self._stamps:
-            self._heads = [
-                replace(head, parked_at=self.now) if head.id in admission.to_stamp else head
-                for head in self._heads
-            ]
-        return admission.next_due
-
-    def _start(self, job: Candidate) -> None:
-        lane = self._lanes.pop(job.id)
-        lane.starts.append(self.now)
-        heappush(self._running, (self.now + lane.runs_ms, lane.budgets))
-        self._heads.remove(job)
-        self.add(lane)
-
-
-def _place(job: Candidate) -> tuple[int, int]:
-    return job.priority, job.id
-
 
 A, B = 1, 2
 PHASES = range(0, 10_000, 370)
