@@ -49,7 +49,7 @@ def surroundings() -> dict[str, Any]:
         version, fsync, synchronous_commit, shared_buffers = cursor.fetchone()
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": platform.platform(),
+        "machine": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "django": django.get_version(),

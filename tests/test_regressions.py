@@ -34,7 +34,11 @@ ENQUEUED = 100
 PARKED = 50_000
 PASSES = 40
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.postgresql,
+    pytest.mark.direct("its plain loops prepare statements"),
+    pytest.mark.django_db(transaction=True),
+]
 
 _NEVER_DRY = Binding("never dry", create_with=per(1_000_000, 1_000))
 _SPENT = Binding("spent", create_with=per(1, YEAR))

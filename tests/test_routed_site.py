@@ -178,6 +178,7 @@ def run(script: str, environment: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.direct("LISTEN")
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_asked_of_a_default_database_that_has_no_queue(
     process_environment: dict[str, str],
