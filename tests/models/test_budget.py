@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
 from django.db.models import CheckConstraint, Model
 
-from django_zizq import BudgetPolicy
+from django_zizq import BudgetPolicy, pools
+from django_zizq.dialect import to_ms
 from django_zizq.models import Budget
 from tests.core.limits import cc, per, pm
 from tests.spec.harness import Site, instant
@@ -85,3 +87,14 @@ def test_a_deleted_budget_has_no_key_of_its_own_any_more(site: Site) -> None:
 
 def test_it_is_called_by_its_key(site: Site) -> None:
     assert str(site.create("stripe", cc(1))) == "stripe"
+
+
+@pytest.mark.parametrize("us", [1, 499, 500, 999])
+def test_a_part_of_a_millisecond_is_cut_off_whoever_reads_it(site: Site, us: int) -> None:
+    stated = instant(60_000) + timedelta(microseconds=us)
+    budget = site.create("emails", per(5, 1_000))
+    Budget.objects.update(paused_until=stated, level_at=stated)
+    budget.refresh_from_db()
+    (read,) = pools.of_budgets(site.db, [budget.pk]).values()
+    assert read.paused_until == read.level_at == to_ms(instant(60_000))
+    assert budget.pool(now=instant(0)).paused_until == read.paused_until
