@@ -29,7 +29,7 @@ from django_zizq.models.binding_rows import binding_rows, insert_bindings
 from django_zizq.models.budget_rows import resolve_bindings
 from django_zizq.models.job import KEY_HELD
 from django_zizq.models.lane import lane_of
-from django_zizq.wakeup import wake_dispatchers, waking
+from django_zizq.wakeup import waking
 
 BATCH: Final = 1000
 
@@ -163,7 +163,7 @@ def _row(type: str, options: JobOptions, budget_ids: tuple[int, ...], now: datet
 def _insert(
     db: Database, row: _Row, bindings: Sequence[tuple[Any, ...]], texts: Sequence[str]
 ) -> tuple[list[int], _Row]:
-    """Insert a job for each payload with its bindings, and wake the dispatchers.
+    """Insert a job for each payload with its bindings, and wake the dispatchers that listen.
 
     Return the ids, none where a unique key clashes, and the row with the time of creation.
     """
@@ -196,7 +196,6 @@ def _insert(
             listed = f"(SELECT id FROM django_zizq_job WHERE {db.among('id')})"
             ids = db.listed(id for id, _ in inserted)
             db.execute(insert_bindings(db, listed), ids, *db.recorded(bindings))
-        wake_dispatchers(db)
     elif bindings:
         bound = insert_bindings(db, "job")
         sql = _WITH_BINDINGS.format(jobs=jobs, bindings=bound, waking=waking())

@@ -171,8 +171,7 @@ def fetch(db: Database, limits: Mapping[int, int]) -> list[Ready]:
             rows += db.rows(one, lane, size)
     jobs = [Ready(*row) for row in rows]
     for job in jobs:
-        if job.parked_at is not None:
-            job.parked_at = db.read_ms(job.parked_at)
+        job.parked_at = db.read_ms(job.parked_at)
     return jobs
 
 
